@@ -66,7 +66,7 @@ class Judgement:
         break_off: the end of incomplete logs.
         complaints: without an exception, the last lines that may name the cause.
         suspect: an earlier error that may be the cause, if the root cause is only a consequence or
-            a stop, or has no message.
+            a stop, or has no message; of a healthy run, an error after its end.
     """
 
     attempt: int

@@ -65,6 +65,9 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
         return _break_off_rows(judgement.break_off)
     root = judgement.root
     complaints: list[Row] = [("said", _line(line)) for line in judgement.complaints]
+    if judgement.verdict is Verdict.HEALTHY and judgement.suspect is not None:
+        error = _named(judgement.suspect.record)
+        return [("note", f"it failed only after its end, which changes no weights: {error}")]
     if root is None:
         is_failed = judgement.verdict is Verdict.UNKNOWN
         return complaints or ([("do", ABOVE)] if is_failed else [])
@@ -297,13 +300,17 @@ def _advice_on_failure(failure: Failure, judgement: Judgement) -> Advice:
 def _on_suspect(suspect: Finding) -> Advice:
     """Advice on an error before the root cause, which may be the true one."""
     record, entry = suspect.record, suspect.entry
-    kind = record.exception.rpartition(".")[2]
-    error = f"{kind}: {record.message}" if kind else record.message
-    error = shortened(redacted(" ".join(error.split())), LONGEST_QUOTED)
-    text = f"Fix the earlier error in the log first: “{error}”."
+    text = f"Fix the earlier error in the log first: {_named(record)}."
     if entry is not None:
         return advised(text, advice_on(entry, record, traits_of(record, Workload())).text)
     step = next_step(record)
     if step.rule == "stopped-early":
         return advised(step.do)
     return advised(text, "" if step.basis is Basis.OPEN else redacted(step.do))
+
+
+def _named(record: FailureRecord) -> str:
+    """An error's type and message, as a quotation."""
+    kind = record.exception.rpartition(".")[2]
+    error = f"{kind}: {record.message}" if kind else record.message
+    return f"“{shortened(redacted(' '.join(error.split())), LONGEST_QUOTED)}”"

@@ -24,7 +24,9 @@ from .progress_signs import STEP, last_activity, reported_end
 from .without_exception import before_stop, failures_by_message, of_line, without_exception
 
 PEER_LEFT = re.compile(r"[Cc]onnection (?:closed|reset) by (?:remote )?peer")
+"""Messages of a rank whose peer has ended."""
 CLEANUP = re.compile(r"clean_?up|rmtree|shutdown|destroy_process_group|_exit_function")
+"""Names of functions that run after the training."""
 TRACEBACK = "Traceback (most recent call last)"
 MUTE = ("RuntimeError", "SystemError", "Exception")
 """Exceptions that libraries raise with a mere status code."""
@@ -46,9 +48,9 @@ def decisive(judgements: Sequence[Judgement]) -> Judgement:
 
 def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) -> Judgement:
     failures = tuple(_failures(reading, catalogue))
-    is_ended = not (reading.has_failed or reading.deaths)
-    if failures and is_ended and all(_is_after_end(failure, reading) for failure in failures):
-        return Judgement(attempt, Verdict.HEALTHY)
+    is_reported = reading.has_failed or reading.deaths
+    if failures and not is_reported and all(_is_after_end(each, reading) for each in failures):
+        return Judgement(attempt, Verdict.HEALTHY, suspect=failures[0].finding)
     if failures:
         if failures[0].finding.entry is not None:
             verdict = Verdict.UNFINISHED if _is_wanted(failures[0]) else Verdict.KNOWN

@@ -10,7 +10,7 @@ from io import BytesIO
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safe_launch.logs import lines
+from safe_launch.logs import lines, report
 from safe_launch.logs.judgement import Verdict
 from safe_launch.logs.reader import Reader
 from safe_launch.logs.verdict import decisive, judge
@@ -418,7 +418,10 @@ def test_a_failure_after_the_end() -> None:
     )
     trained = "epoch 150 loss 0.51\nINFO: Training is done.\n"
     for failure in (removal, left):
-        assert judged(f"{trained}{head}{failure}").verdict is Verdict.HEALTHY
+        judgement = judged(f"{trained}{head}{failure}")
+        assert judgement.verdict is Verdict.HEALTHY
+        ((name, text),) = report.rows(judgement, ())
+        assert (name, failure.splitlines()[-1][:60] in text) == ("note", True), text
         assert judged(f"epoch 150 loss 0.51\n{head}{failure}").verdict is not Verdict.HEALTHY
         assert judged(f"{trained}{head}{failure}{ENDED}").verdict is not Verdict.HEALTHY
     other = removal.replace("in cleanup", "in evaluate")
