@@ -224,7 +224,7 @@ def unfit(scheduler: str, total: int, steps: int) -> Finding | None:
 
 
 def too_long(
-    scheduler: str, total: int, steps: int, accumulation: int, ranks: int
+    scheduler: str, total: int, steps: int, accumulation: int, ranks: int, *, is_over: bool = True
 ) -> Finding | None:
     """Reports a schedule far from its end, as its total counts batches, or all ranks' steps.
 
@@ -236,26 +236,33 @@ def too_long(
         steps: its steps when the training ends.
         accumulation: backward passes per optimizer step.
         ranks: of the run.
+        is_over: whether the training has ended; else its end is foreseen.
     """
     if steps < LEAST:
         return None
+    made, ended = ("that it has made", "ended") if is_over else ("planned", "will end")
     reasons = {
         ranks * accumulation: "batches of all ranks",
         ranks: "the steps of all ranks",
         accumulation: "batches and not steps of the optimizer",
     }
     for factor, why in reasons.items():
-        if factor > 1 and abs(total / (factor * steps) - 1) <= NEAR:
+        if factor > 1 and is_near(total, factor * steps):
             return Finding(
                 Check.SCHEDULE,
                 certain=False,
                 sentence=f"{scheduler} is made for {count_of(total, 'step')}, {factor} times the "
-                f"{steps:,} that it has made: its total counts {why}, and the training ended with "
+                f"{steps:,} {made}: its total counts {why}, and the training {ended} with "
                 "a rate far above its end",
                 advice=f"Divide the total, and a warmup, by {factor}",
-                step=steps,
+                step=steps if is_over else None,
             )
     return None
+
+
+def is_near(total: int, steps: int) -> bool:
+    """Whether a schedule's total is that of a training, but for an epoch's last batches."""
+    return abs(total / steps - 1) <= NEAR
 
 
 def rising_again(scheduler: str, half: int, steps: int) -> Finding | None:

@@ -57,9 +57,9 @@ def user_codes() -> Iterator[CodeType]:
     return (frame.f_code for frame in _user_frames())
 
 
-def user_values() -> Mapping[str, Any]:
-    """Local variables of the user's innermost frame."""
-    return next((frame.f_locals for frame in _user_frames()), {})
+def user_values() -> Iterator[Mapping[str, Any]]:
+    """Local variables of the user's frames, innermost first."""
+    return (frame.f_locals for frame in _user_frames())
 
 
 def _user_frames() -> Iterator[FrameType]:

@@ -9,6 +9,7 @@ import inspect
 import weakref
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def _ignored_accumulation(call: Call) -> Iterator[Finding]:
     is_engine = callable(steps)
     if int(steps() if is_engine else steps) > 1 or is_called_by(*MAKERS):
         return
-    for name, value in user_values().items():
+    for name, value in chain.from_iterable(values.items() for values in user_values()):
         stated = inspect.getattr_static(value, ACCUMULATION, None)  # without the user's properties
         if type(stated) is int and stated > 1:
             yield Finding(
@@ -144,6 +145,7 @@ def _ignored_accumulation(call: Call) -> Iterator[Finding]:
                 else f"Make it with Accelerator({ACCUMULATION}={name}.{ACCUMULATION})",
                 step=1,
             )
+            return
 
 
 LOOKS: Looks = {

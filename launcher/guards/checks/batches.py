@@ -24,6 +24,7 @@ from .evaluations import evaluations
 from .first_steps import first_steps
 from .losses import first_losses
 from .overlap import overlap
+from .planned_epochs import epoch
 from .reporting import is_on, report, report_here, safely, skip
 from .texts import IGNORED, cut_texts, text_faults, trained_padding
 
@@ -155,6 +156,8 @@ class Draws:
         if is_on(Check.DATA):
             safely(Check.DATA, self._note, loader, iterator)
             safely(Check.DATA, first_losses.watch)
+        with suppress(TypeError):
+            epoch.begin(loader)
         if overlap.is_open and is_on(Check.DATA):
             safely(Check.DATA, overlap.begin)
         if evaluations.left and is_on(Check.TRAINED):

@@ -6,13 +6,10 @@ schedule as many times as there are ranks. One that is stepped once an epoch doe
 
 from __future__ import annotations
 
-import re
 import weakref
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from types import ModuleType
 from typing import Any
 
@@ -23,16 +20,13 @@ from ...checks.schedule import BEYOND
 from ...core.errors import EXPLAINED
 from ...core.quantities import count_of
 from ...evidence.observations import observations
-from ..callers import user_place, user_values
+from ..callers import user_place
+from .planned_epochs import planned_epochs
 from .reporting import is_on, report_here
 from .schedule_lengths import half_period, length_of
 from .schedules import schedules
 
 HOOKED = ("accelerate.scheduler",)
-EPOCHS = re.compile(r"(?:(?:num|n|max|total|train|training)_)*epochs", re.IGNORECASE)
-"""Names of a number of epochs; not of one that counts them, as a schedule's `last_epoch`."""
-MOST = 200
-"""Maximum variables to look at in one place."""
 
 
 @dataclass(slots=True)
@@ -140,21 +134,11 @@ def _foreseen(schedule: _Schedule, state: Any, ranks: int) -> Finding | None:
     """
     batches, accumulation = len(state.active_dataloader), int(state.num_steps)
     epochs = (schedule.length or 0) / -(-batches // accumulation)
-    if schedule.repeats or epochs not in (named := {*_epochs_in(user_values())}):
+    if schedule.repeats or epochs not in (named := planned_epochs()):
         return None
     if epochs / ranks in named or schedule.length is None:
         return None
     return _too_fast(schedule, schedule.length, ranks, "will be", certain=False)
-
-
-def _epochs_in(values: Mapping[str, Any], depth: int = 2) -> Iterator[int]:
-    """Numbers of epochs, by the names of variables and attributes."""
-    for name, value in [*islice(values.items(), MOST)]:
-        if type(value) is int and EPOCHS.fullmatch(str(name)):
-            yield value
-        elif depth and not isinstance(value, ModuleType | type):
-            inner = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-            yield from _epochs_in(inner, depth - 1)
 
 
 def _too_fast(

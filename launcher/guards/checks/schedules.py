@@ -17,6 +17,7 @@ from .. import data_parallel
 from ..callers import user_place
 from .accumulation import Accumulated, Clipped
 from .models import parameters_of
+from .planned_epochs import epoch, planned_epochs
 from .reporting import is_on, report, safely
 from .schedule_lengths import given_steps, half_period, length_of
 
@@ -24,6 +25,8 @@ ACCELERATE, TRAINER = "accelerate.scheduler", "transformers.trainer"
 HOOKED = ("torch.optim.lr_scheduler", ACCELERATE, TRAINER)
 SLACK = 5
 """Steps by which a schedule may be ahead of its optimizer, as a scaler skips some."""
+FORESEEN = 2
+"""Optimizer steps after which a schedule's length is compared with the planned epochs."""
 MANY = 10
 """Steps within which a rate must rise above zero."""
 
@@ -155,6 +158,8 @@ class Schedules:
             )
             report(finding, where=where, step=steps + 1)
         for scheduler in schedulers:
+            if steps == FORESEEN:
+                self._foresee(scheduler, steps)
             if steps == schedule.WATCHED:
                 self._look_at_decay(scheduler, optimizer, steps)
             self._compare(scheduler, is_still=is_still, is_begin=steps < MANY)
@@ -196,6 +201,28 @@ class Schedules:
             if is_idle and scheduler.last_epoch - self._begun.get(scheduler, 0) >= steps - 1:
                 name = type(scheduler).__name__
                 report(schedule.of_nobody(name, steps), where=where)
+
+    def _foresee(self, scheduler: Any, steps: int) -> None:
+        """Compares a schedule with the epochs that the script plans, before the third step."""
+        total = self.totals.get(scheduler)
+        if total is None or not total.steps or total.before[0] or not epoch.batches:
+            return
+        accumulation, rest = divmod(self.passes - total.before[1], steps + 1)
+        made = int(scheduler.last_epoch) - self._begun[scheduler]
+        if rest or not accumulation or abs(steps * total.ranks - made) > total.ranks:
+            return  # it is stepped otherwise than its optimizer
+        an_epoch = -(-epoch.batches // accumulation) * total.ranks
+        planned = [an_epoch * epochs for epochs in planned_epochs() if epochs > 0]
+        if any(schedule.is_near(total.steps, length) for length in planned):
+            return
+        about = accumulation, data_parallel.world()
+        found = (
+            schedule.too_long(total.kind, total.steps, length, *about, is_over=False)
+            for length in planned
+        )
+        if finding := next(filter(None, found), None):
+            report(finding, where=total.where, step=FORESEEN + 1)
+            total.steps = 0  # nothing is left to be compared
 
     def _look_at_decay(self, scheduler: Any, optimizer: Any, steps: int) -> None:
         done = int(scheduler.last_epoch) - self._begun.get(scheduler, 0)

@@ -16,6 +16,7 @@ from safe_launch.guards.checks import (
     graphs,
     held_parameters,
     optimizers,
+    planned_epochs,
     saves,
     schedules,
     state_dicts,
@@ -497,6 +498,41 @@ def test_schedules_that_do_not_fit(told: Told) -> None:
     found = [(each.where, each.certain) for each in told() if each.check is Check.SCHEDULE]
     places = "too long", "given", "rising", "stopped"
     assert found == [(place, False) for place in places]
+
+
+@pytest.mark.parametrize(
+    ("total", "named", "batches", "says"),
+    [
+        (80, {"num_epochs": 2}, 40, "2 times the 40 planned: its total counts batches"),
+        (40, {"num_epochs": 2}, 40, ""),
+        (80, {"num_epochs": 2, "max_epochs": 4}, 40, ""),  # either may be meant
+        (80, {"epoch": 2}, 40, ""),
+        (80, {"num_epochs": 2}, 0, ""),  # a stream
+    ],
+)
+def test_schedules_that_will_not_fit(
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    total: int,
+    named: dict[str, int],
+    batches: int,
+    says: str,
+) -> None:
+    """A total of batches is known by the script's number of epochs, before the third step."""
+    counter = schedules.schedules
+    monkeypatch.setattr(planned_epochs.epoch, "batches", batches)
+    optimizer = watched(torch.optim.SGD(net().parameters(), lr=0.1))
+    schedule = torch.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=total)
+    counter.places[schedule] = "train.py:3"
+    counter.made(schedule)
+    for _ in range(3):
+        counter.passes += 2
+        optimizer.step()
+        schedule.step()
+    found = [each for each in told() if each.check is Check.SCHEDULE]
+    assert [(each.step, each.where) for each in found] == [(3, "train.py:3")] * bool(says)
+    assert all(says in each.sentence for each in found), named
+    counter.totals.pop(schedule)
 
 
 def test_gradients_that_are_cleared_too_early(told: Told) -> None:

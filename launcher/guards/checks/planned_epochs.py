@@ -1,0 +1,53 @@
+"""Reads how many epochs a script plans, by its variables' names, and how long an epoch is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from types import ModuleType
+from typing import Any
+
+from ..callers import user_values
+
+EPOCHS = re.compile(r"(?:(?:num|n|max|total|train|training)_)*epochs", re.IGNORECASE)
+"""Names of a number of epochs; not of one that counts them, as a schedule's `last_epoch`."""
+MOST = 200
+"""Maximum variables to look at in one place."""
+
+
+class Epoch:
+    """The epoch that is being trained.
+
+    Attributes:
+        batches: of this rank, by the loader begun last with gradients enabled; 0 if it has no
+            length.
+    """
+
+    batches = 0
+
+    def begin(self, loader: Any) -> None:
+        """Records a loader whose batches begin; not one of an evaluation."""
+        import torch
+
+        if torch.is_grad_enabled():
+            self.batches = 0
+            self.batches = len(loader)  # a stream has none, and raises
+
+
+epoch = Epoch()
+
+
+def planned_epochs() -> set[int]:
+    """Numbers of epochs among the variables of all functions of the user's that are running."""
+    return {number for values in user_values() for number in _epochs_in(values)}
+
+
+def _epochs_in(values: Mapping[str, Any], depth: int = 2) -> Iterator[int]:
+    """Numbers of epochs, by the names of variables and attributes."""
+    for name, value in [*islice(values.items(), MOST)]:
+        if type(value) is int and EPOCHS.fullmatch(str(name)):
+            yield value
+        elif depth and not isinstance(value, ModuleType | type):
+            inner = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+            yield from _epochs_in(inner, depth - 1)
