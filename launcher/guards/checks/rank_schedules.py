@@ -23,7 +23,7 @@ from ...evidence.observations import observations
 from ..callers import user_place
 from .planned_epochs import planned_epochs
 from .reporting import is_on, report_here
-from .schedule_lengths import half_period, length_of
+from .schedule_lengths import half_period, length_of, turns_of
 from .schedules import schedules
 
 HOOKED = ("accelerate.scheduler",)
@@ -40,6 +40,7 @@ class _Schedule:
         steps: optimizer steps since.
         made: its optimizer's steps when it was last stepped.
         apart: those between its last two steps.
+        turns: steps at which the rate changes, if it has no end.
     """
 
     length: int | None
@@ -48,6 +49,7 @@ class _Schedule:
     steps: int = 0
     made: int = 0
     apart: int = 0
+    turns: tuple[int, ...] = ()
 
 
 _schedules: weakref.WeakKeyDictionary[Any, _Schedule] = weakref.WeakKeyDictionary()
@@ -68,8 +70,10 @@ def _made(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> N
         half = half_period(instance.scheduler)
         length = half or length_of(instance.scheduler)
         if is_by_rank and module.AcceleratorState().num_processes > 1:
-            made = _steps_of(instance)
-            _schedules[instance] = _Schedule(length, user_place(), bool(half), made=made)
+            made, turns = _steps_of(instance), turns_of(instance.scheduler)
+            _schedules[instance] = _Schedule(
+                length, user_place(), bool(half), made=made, turns=turns
+            )
 
 
 def _stepped(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -85,7 +89,9 @@ def _stepped(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -
             ranks = module.AcceleratorState().num_processes
             finding = _seldom(schedule, _steps_of(instance), ranks) or _over(schedule, ranks)
             if schedule.steps == 1 and is_step:
-                finding = finding or _foreseen(schedule, instance.gradient_state, ranks)
+                state = instance.gradient_state
+                finding = finding or _foreseen(schedule, state, ranks)
+                finding = finding or _turning(schedule, state, ranks)
             if finding:
                 del _schedules[instance]
                 report_here(finding)
@@ -132,13 +138,38 @@ def _foreseen(schedule: _Schedule, state: Any, ranks: int) -> Finding | None:
 
     The script names its number of epochs, and the loader has this rank's share of the batches.
     """
-    batches, accumulation = len(state.active_dataloader), int(state.num_steps)
-    epochs = (schedule.length or 0) / -(-batches // accumulation)
+    epochs = (schedule.length or 0) / _epoch_in(state)
     if schedule.repeats or epochs not in (named := planned_epochs()):
         return None
     if epochs / ranks in named or schedule.length is None:
         return None
     return _too_fast(schedule, schedule.length, ranks, "will be", certain=False)
+
+
+def _turning(schedule: _Schedule, state: Any, ranks: int) -> Finding | None:
+    """Reports a schedule that changes the rate after epochs of this rank's steps."""
+    an_epoch = _epoch_in(state)
+    turns = schedule.turns
+    if not turns or any(turn % an_epoch for turn in turns):
+        return None
+    early = next((turn for turn in turns if turn % (an_epoch * ranks)), None)
+    if early is None or an_epoch < 2:
+        return None
+    return Finding(
+        Check.SCHEDULE,
+        certain=False,
+        sentence=f"a schedule that changes the rate after {count_of(early, 'step')} (epochs of "
+        f"{an_epoch:,}) will do so after {count_of(-(-early // ranks), 'optimizer step')}: "
+        f"accelerate ({schedule.at}) steps it once a rank, {ranks} times for each step()",
+        advice=f"Count {ranks} times as many steps: multiply by accelerator.num_processes "
+        f"({EXPLAINED})",
+        step=observations.step(),
+    )
+
+
+def _epoch_in(state: Any) -> int:
+    """Optimizer steps of an epoch of this rank's batches."""
+    return -(-len(state.active_dataloader) // int(state.num_steps))
 
 
 def _too_fast(

@@ -78,6 +78,13 @@ def half_period(scheduler: Any) -> int | None:
     return _positive(scheduler.T_max) if is_cosine else None
 
 
+def turns_of(scheduler: Any) -> tuple[int, ...]:
+    """Steps at which a schedule without an end changes the rate, as far as it names them."""
+    names = {"StepLR": "step_size", "MultiStepLR": "milestones"}
+    named = getattr(scheduler, names.get(type(scheduler).__name__, ""), ())
+    return tuple(filter(None, map(_positive, named if isinstance(named, dict) else (named,))))
+
+
 def given_steps(scheduler: Any, name: str) -> int | None:
     """A step count argument of a transformers schedule."""
     given = (getattr(function, "keywords", {}) for function in getattr(scheduler, "lr_lambdas", ()))

@@ -11,7 +11,7 @@ import pytest
 from safe_launch.checks.finding import VARIABLE
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
-from safe_launch.guards.checks import rank_schedules
+from safe_launch.guards.checks import rank_schedules, schedule_lengths
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -175,3 +175,25 @@ def test_a_schedule_that_will_be_over(length: int, args: object, is_reported: bo
     assert (finding is not None) == is_reported, args
     if finding is not None:
         assert "40 steps will be over after 20 optimizer steps" in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "args", "after"),
+    [
+        ("StepLR", (10,), 5),
+        ("StepLR", (20,), 0),  # an epoch of all ranks' steps
+        ("StepLR", (7,), 0),
+        ("MultiStepLR", ([20, 30],), 15),
+        ("MultiStepLR", ([20, 35],), 0),
+        ("ExponentialLR", (0.9,), 0),
+    ],
+)
+def test_rates_that_will_change_too_early(kind: str, args: tuple[Any, ...], after: int) -> None:
+    """Epochs of ten optimizer steps, of which accelerate makes twenty."""
+    state = SimpleNamespace(active_dataloader=range(20), num_steps=2)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    turns = schedule_lengths.turns_of(of_torch(kind, *args)(optimizer))
+    schedule = rank_schedules._Schedule(None, "train.py:3", repeats=False, turns=turns)
+    finding = rank_schedules._turning(schedule, state, 2)
+    assert (finding is not None) == bool(after)
+    assert finding is None or f"after {after} optimizer steps" in finding.sentence
