@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..catalogue.entry import Finding, Role
+from ..diagnosis.next_step.activities import Activity
 from ..evidence.failure_record import death_text
 from .attempts import Evidence
-from .progress_signs import Activity, Written
+from .progress_signs import Written
 
 LAST_WORDS, WHAT = "terminate called", "what()"
 """C++'s message on an uncaught exception, and the prefix of the exception's text."""

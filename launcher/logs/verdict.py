@@ -21,7 +21,13 @@ from .interleaved import with_interleaved
 from .judgement import BreakOff, Failure, Judgement, Verdict, without_aborts, without_copies
 from .launcher_messages import is_of_another
 from .progress_signs import STEP, last_activity, reported_end
-from .without_exception import before_stop, failures_by_message, of_line, without_exception
+from .without_exception import (
+    before_stop,
+    failures_by_message,
+    in_context,
+    of_line,
+    without_exception,
+)
 
 PEER_LEFT = re.compile(r"[Cc]onnection (?:closed|reset) by (?:remote )?peer")
 """Messages of a rank whose peer has ended."""
@@ -65,7 +71,7 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
         rank = record.rank if is_bare_end else reading.first_rank
         complaints = telling(reading.complaints, rank)
         if complaints and not record.log_tail:
-            failures = (_in_context(failures[0], reading), *failures[1:])
+            failures = (in_context(failures[0], reading), *failures[1:])
         return Judgement(attempt, Verdict.UNKNOWN, failures, complaints=complaints)
     break_off = _break_off(reading)
     if reading.has_failed and not (reading.ends or break_off.goes_on):
@@ -90,13 +96,6 @@ def _is_after_end(failure: Failure, reading: Reading) -> bool:
     ]
     traced = [place for place, line in enumerate(lines) if TRACEBACK in line.text]
     return reported_end(lines[: traced[-1] if traced else None]) is not None
-
-
-def _in_context(failure: Failure, reading: Reading) -> Failure:
-    """An end without an exception, with the lines before it."""
-    tail = reading.context.get(failure.evidence.file, ())
-    record = replace(failure.finding.record, log_tail=tail)
-    return replace(failure, finding=replace(failure.finding, record=record))
 
 
 def _break_off(reading: Reading) -> BreakOff:

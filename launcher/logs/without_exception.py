@@ -14,7 +14,7 @@ from itertools import chain, islice
 from ..catalogue.entry import Finding, KnownFailure, Role
 from ..catalogue.regex import plain
 from ..catalogue.signature import Pattern, Signature
-from ..diagnosis.next_step.without_exception import ENDED, STANDS
+from ..diagnosis.next_step.complaints import complaint_in
 from ..evidence.failure_record import FailureRecord
 from .attempts import Evidence, Reading
 from .complaints import REFUSED, REJECTED, most_telling
@@ -144,7 +144,8 @@ def _texts(pattern: str) -> tuple[tuple[str, str], ...]:
 
 def without_exception(reading: Reading) -> Iterator[Failure]:
     """The failures that only lines at the ends of files show."""
-    return map(_failure, [*_refusals(reading)] or _complaints(reading))
+    refusals = [*_refusals(reading)]
+    return map(_failure, refusals) if refusals else _complaints(reading)
 
 
 def before_stop(reading: Reading) -> Iterator[Failure]:
@@ -159,6 +160,13 @@ def before_stop(reading: Reading) -> Iterator[Failure]:
 def of_line(rank: int | None, at: float, text: str) -> Finding:
     """The finding of a line that nothing explains."""
     return Finding(FailureRecord(rank, float(at), message=text.strip()), Role.INITIATING, None)
+
+
+def in_context(failure: Failure, reading: Reading) -> Failure:
+    """An end without an exception, with the lines before it."""
+    tail = reading.context.get(failure.evidence.file, ())
+    record = replace(failure.finding.record, log_tail=tail)
+    return replace(failure, finding=replace(failure.finding, record=record))
 
 
 def _failure(line: Written) -> Failure:
@@ -183,7 +191,7 @@ def _refusal_in(lines: Sequence[Written]) -> Iterator[Written]:
         yield replace(line, rank=None)  # no rank has begun
 
 
-def _complaints(reading: Reading) -> Iterator[Written]:
+def _complaints(reading: Reading) -> Iterator[Failure]:
     """The last complaint of each file in which a user reports an end or a hang, or that report.
 
     Without such a report, the run may have survived an error at its log's end.
@@ -193,21 +201,23 @@ def _complaints(reading: Reading) -> Iterator[Written]:
             continue
         complaints = [line for line in reading.complaints if line.file == file]
         if words := _users_words(reading.first_lines.get(file, ()), lines):
-            yield most_telling(complaints) if complaints else words
+            failure = _failure(most_telling(complaints) if complaints else words)
+            yield in_context(failure, reading)
 
 
 def _users_words(first: Sequence[Written], last: Sequence[Written]) -> Written | None:
-    """A user's sentence that the run ended by itself or hangs, if any.
+    """A user's sentence that the run ended by itself, hangs, or trains wrongly, if any.
 
-    A sentence above steps at the log's end may be about another run.
+    A sentence above steps at the log's end may be about another run, unless it is about them.
 
     Args:
         first: the first lines of the log.
         last: its last lines.
     """
-    above = () if any(STEP.search(line.text) for line in last) else first[:AROUND]
-    for line in (*last[-AROUND:], *above):
+    has_steps = any(STEP.search(line.text) for line in last)
+    for line in (*last[-AROUND:], *first[:AROUND]):
         is_prose = not LOGGED.search(line.text) and not DOUBTED.search(line.text)
-        if is_prose and (ENDED.search(line.text) or STANDS.search(line.text)):
+        complaint = complaint_in(line.text) if is_prose else None
+        if complaint and (line in last[-AROUND:] or complaint.is_of_steps or not has_steps):
             return line
     return None

@@ -12,6 +12,7 @@ from ...catalogue.package_names import MODEL_CODE, PACKAGES, PYTHON, package_of_
 from ...catalogue.situation import Device
 from ...evidence.failure_record import FailureRecord
 from .build import build, isolated_build
+from .complaints import users_report
 from .configuration import configuration
 from .installation import compiled_part, missing_library, other_interpreter, twins
 from .instruction import (
@@ -43,7 +44,6 @@ from .without_exception import (
     no_step,
     nothing_learned,
     stopped_early,
-    users_report,
 )
 
 Rule = Callable[[Case], Step | None]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from safe_launch.diagnosis.next_step.activities import ACTIVITIES
 from safe_launch.logs.headline import headline
-from safe_launch.logs.progress_signs import ACTIVITIES, TRAINING, Written, last_activity
+from safe_launch.logs.progress_signs import TRAINING, Written, last_activity
 from safe_launch.logs.report import rows
 from support.logs import STEPS, judged
 
