@@ -36,6 +36,13 @@ WORDS = {
     Device.CUDA: r"CUDA|\bcuda(?=[:_.]|\b)|NCCL|\bcu(?:BLAS|DNN)|CUBLAS|CUDNN|nvidia|NVIDIA",
 }
 """Words for each kind of device in messages, paths and log lines."""
+SURELY = {
+    Device.NPU: r"(?<!\w)torch_npu|HCCL|hccl|\b[Aa]scend(?!ing)|ASCEND_|\bEI\d{4}\b|\bnpu:\d"
+    r"|npu-smi|\b910[AB]\d?\b|\bCANN\b|昇腾",
+    Device.ROCM: r"\bROCm|\brocm|\bHIP (?:error|out)|RCCL|\bgfx\d{3}",
+    Device.XPU: r"\bxpu:\d|oneCCL|intel_extension_for_pytorch|xpu-smi",
+}
+"""Evidence that outweighs words of CUDA, which torch uses on any machine."""
 
 
 NAMES = {
@@ -66,14 +73,15 @@ def named_for(device: Device | None, text: str) -> str:
 
 
 def device_of(record: FailureRecord) -> Device | None:
-    """The accelerator named in the failure's texts, or else in the lines around it."""
+    """The accelerator surely shown, or named in the failure's texts or in the lines around it."""
     failure = [record.message, *(raised.message for raised in record.chain)]
     failure += [f"{frame.file} {frame.source}" for frame in record.frames]
-    for texts in (failure, [*record.versions, *record.log_tail]):
+    around = [*record.versions, *record.log_tail]
+    searched = ((SURELY, [*failure, *around]), (WORDS, failure), (WORDS, around))
+    for kinds, texts in searched:
         text = "\n".join(texts)
-        for device, words in WORDS.items():
-            if re.search(words, text):
-                return device
+        if device := next((kind for kind in kinds if re.search(kinds[kind], text)), None):
+            return device
     return None
 
 

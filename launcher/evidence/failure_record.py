@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,11 @@ ROUTINE = (
 """Exceptions that scripts routinely catch to try an alternative."""
 
 
+COPIED = re.compile(
+    r"(?:^|[\\/])(?:(?:modeling|modular|processing|configuration|tokenization|image_processing"
+    r"|video_processing|feature_extraction)_\w+|flash_attention\w*|\w+_arch)\.py$"
+)
+"""A library's file by its name, of which a user's project may have a copy."""
 HANG = "safe_launch.HangError"
 """The exception that represents a hanging run in a record; never raised."""
 
@@ -170,7 +176,8 @@ class FailureRecord:
     def is_raised_by_user(self, raised: Raised) -> bool:
         """Whether a `raise` in the user's code raised it, which no entry matches.
 
-        Operating system errors don't count, as any code passes them on.
+        Operating system errors don't count, as any code passes them on, nor do copies of libraries'
+        files.
         """
         frame = raised.frame
         return (
@@ -178,6 +185,7 @@ class FailureRecord:
             and raised.exception.rpartition(".")[2] != "OSError"
             and not raised.message.startswith("[Errno ")
             and frame.file in self.user_files
+            and not COPIED.search(frame.file)
             and frame.source.startswith(("raise ", "assert "))
         )
 

@@ -90,8 +90,9 @@ COMPLAINTS = (
         " rank are the usual reasons.",
     ),
     _complaint(
-        rf"\b(?:loss|accuracy|reward|weights?|parameters?|model|it) (?:\w+ ){{0,3}}{_NOT} (?:really )?"
-        r"(?:train|learn|decreas|drop|go(?:es|ing)? down|chang|updat|improv|converg|mov)\w*"
+        rf"\b(?:loss|accuracy|reward|weights?|parameters?|model|it) (?:\w+ ){{0,3}}{_NOT}"
+        r" (?:really )?(?:train|learn|decreas|drop|go(?:es|ing)? down|chang|updat|improv|converg)"
+        r"\w*"
         r"|loss ?(?:一直)?不(?:下降|收敛|变)"
         r"|\bloss (?:is|stays) (?:constant|the same|stuck|flat)\b",
         "See that the optimizer trains the model: its parameters are collected after FSDP, ZeRO or"

@@ -19,9 +19,6 @@ RERAISED = ("raise self._value", "raise self._exception")
 """Lines of Python's pools that re-raise a worker's exception."""
 TRAINERS = "`per_device_train_batch_size`, `gradient_checkpointing`"
 """The Trainer's settings that reduce memory."""
-SURELY_NPU = re.compile(r"torch_npu|HCCL|hccl|\b[Aa]scend|ASCEND_|\bEI\d{4}\b|\bnpu:\d|npu-smi")
-SURELY_ROCM = re.compile(r"\bROCm|\brocm|\bHIP (?:error|out)|RCCL|\bgfx\d{3}")
-"""Evidence of ROCm that outweighs words of CUDA, which ROCm builds use too."""
 ON_CPU = re.compile(
     r"\bgloo\b|ds_accelerator to cpu|device[= :'\"]+cpu\b|\bno (?:GPU|accelerator|CUDA)", re.I
 )
@@ -159,8 +156,4 @@ def run_of(case: Case) -> Run:
     around = case.around
     frameworks = (row for row in FRAMEWORKS if row.in_log and re.search(row.in_log, around))
     device = device_of(case.record)
-    if SURELY_NPU.search(around):
-        device = Device.NPU
-    elif SURELY_ROCM.search(around):
-        device = Device.ROCM
     return Run(next(frameworks, None), device, device is None and ON_CPU.search(around) is not None)
