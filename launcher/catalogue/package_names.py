@@ -63,6 +63,7 @@ DISTRIBUTIONS = {
     "megatron_fsdp": "megatron-fsdp",
     "pkg_resources": "setuptools",
     "skimage": "scikit-image",
+    "transformer_engine": "transformer-engine[pytorch]",
     "sklearn": "scikit-learn",
     **{name: row.distribution for name, row in OF_PACKAGE.items() if row.distribution},
 }
@@ -118,6 +119,8 @@ OWNERS = {
     "flash_attn": r"_?flash_attn_\w+|index_first_axis|(un)?pad_input",
     "datasets": r"load_dataset|IterableDatasetDict|DatasetDict|DatasetBuilder",
     "triton": r"JITFunction|CompiledKernel|ASTSource|Autotuner",
+    # Megatron's layers of it, which it defines only if the package is there
+    "transformer_engine": r"TE(?!xt|mp|st)[A-Z]\w+|TransformerEngine\w*",
     "torch": (
         r"GradScaler|DTensor|DeviceMesh|_MeshEnv|init_device_mesh|init_process_group|StatefulDataLoader"
         r"|FSDPParam\w*"

@@ -41,6 +41,7 @@ SURELY = {
     r"|npu-smi|\b910[AB]\d?\b|\bCANN\b|昇腾",
     Device.ROCM: r"\bROCm|\brocm|\bHIP (?:error|out)|RCCL|\bgfx\d{3}",
     Device.XPU: r"\bxpu:\d|oneCCL|intel_extension_for_pytorch|xpu-smi",
+    Device.CUDA: r"CUDA error|CUDA out of memory|NVRM|\bncclUnhandled",
 }
 """Evidence that outweighs words of CUDA, which torch uses on any machine."""
 
@@ -77,7 +78,7 @@ def device_of(record: FailureRecord) -> Device | None:
     failure = [record.message, *(raised.message for raised in record.chain)]
     failure += [f"{frame.file} {frame.source}" for frame in record.frames]
     around = [*record.versions, *record.log_tail]
-    searched = ((SURELY, [*failure, *around]), (WORDS, failure), (WORDS, around))
+    searched = ((SURELY, failure), (SURELY, around), (WORDS, failure), (WORDS, around))
     for kinds, texts in searched:
         text = "\n".join(texts)
         if device := next((kind for kind in kinds if re.search(kinds[kind], text)), None):

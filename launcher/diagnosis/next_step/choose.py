@@ -14,6 +14,7 @@ from ...evidence.failure_record import FailureRecord
 from .build import build, isolated_build
 from .complaints import users_report
 from .configuration import configuration
+from .data_files import damaged_file, runtimes_check
 from .installation import compiled_part, missing_library, other_interpreter, twins
 from .instruction import (
     FOR_DEVELOPERS,
@@ -27,6 +28,8 @@ from .io_errors import connection_lost, http_error, storage_error, system_error
 from .memory import out_of_memory
 from .misfit import misfit
 from .native import native
+from .optional_parts import optional_part, switch
+from .ports import taken_port
 from .ranks import busy_rank, other_modules, race_on_files, replicas_in_threads, shared_cache
 from .script_line import called_line, script_line
 from .sharded_model import bare_model, mixed_dtypes, sharded
@@ -71,6 +74,10 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "other-modules": other_modules,
         "replicas-in-threads": replicas_in_threads,
         "native": native,
+        "taken-port": taken_port,
+        "switch": switch,
+        "damaged-file": damaged_file,
+        "runtimes-check": runtimes_check,
         "system-error": system_error,
         "storage-error": storage_error,
         "http-error": http_error,
@@ -88,6 +95,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "own-line": script_line,
         "called-line": called_line,
         "requirement": requirement,
+        "optional-part": optional_part,
     }
 )
 """The rules, most certain first; a rule returns None if it doesn't apply."""
@@ -96,11 +104,18 @@ PLAINER = ("build", "instruction", "refused-value")
 """Rules more specific than what a general entry advises if none of its variants applies."""
 SURER: tuple[str, ...] = (
     *("isolated-build", "shared-cache", "race-on-files", "unfinished-checkpoint"),
-    *("other-nodes-disk", "service-mesh", "busy-rank", "other-interpreter", "replicas-in-threads"),
+    *(
+        "other-nodes-disk",
+        "service-mesh",
+        "taken-port",
+        "busy-rank",
+        "other-interpreter",
+        "replicas-in-threads",
+    ),
 )
 """Rules more specific than general entries, or entries about a waiting rank."""
 SUREST: tuple[str, ...] = (
-    *("other-modules", "refused-itself", "own-address", "hidden-devices", "bare-model"),
+    *("other-modules", "refused-itself", "own-address", "hidden-devices", "bare-model", "switch"),
 )
 """Rules more specific than any entry."""
 STEADY = {
@@ -113,6 +128,8 @@ OF_VERSIONS = {
     *("TypeError", "ValueError"),
 }
 """Exceptions typical of incompatible package versions."""
+UNPACKED = re.compile(r"values to unpack|positional arguments?\b")
+"""Numbers that two versions of an interface differ by, not values of a run."""
 HANDS_ON = re.compile(r"\*args, \*\*\(?kw")
 """A line that only passes on its arguments."""
 QUOTED = re.compile(r"(?<!\w)'([^']*)'|\"([^\"]*)\"|`([^`]*)`")
@@ -171,7 +188,8 @@ def _fallback(case: Case) -> Step:
     shown = f"`pip freeze` and {TOOLS[device]} print" if device else "`pip freeze` prints"
     attach = f"In a question, give the rank's whole traceback, the command, and what {shown}"
     fit = ""
-    is_of_values = case.kind != "AssertionError" and re.search(r"\d", case.message)
+    is_of_values = case.kind != "AssertionError" and not UNPACKED.search(case.message)
+    is_of_values = is_of_values and re.search(r"\d", case.message) is not None
     if len(callers) > 1 and case.kind in OF_VERSIONS and not is_of_values:
         named = f"{', '.join(callers[1:-1])}{' and ' if callers[2:] else ''}{callers[-1]}"
         fit = (

@@ -214,7 +214,7 @@ def refused_value(case: Case) -> Step | None:
 def requirement(case: Case) -> Step | None:
     """Reports a requirement of the raising code that its input doesn't meet."""
     matching = _matching(case, REQUIREMENT)
-    if not matching:
+    if not matching or "values to unpack" in case.message:
         return None
     do = next((do for words, do in COMPARED if words.search(" ".join(matching))), _unfit(matching))
     text = f"{do}{_speaker(case)} reports: {_quoted(matching)}"

@@ -234,6 +234,12 @@ def _of_name(case: Case) -> Step | None:
             f" at the top of this file. The model's own code uses `{name}` without having imported"
             " it."
         )
+    if name[0].isupper():
+        return Step(
+            f"See where the file imports `{name}`, mostly under a `try` or an `if`: the optional"
+            " package that has it isn't installed, or is of another version. Otherwise upgrade"
+            f" {package} and what patches it: `pip install -U {pip_name(package)}`."
+        )
     return Step(
         f"Upgrade {package} and whatever patches it at run time, or downgrade either by one"
         f" release: `pip install -U {pip_name(package)}`. Code of {package} uses `{name}`,"

@@ -1,4 +1,4 @@
-"""Reads how many epochs a script plans, by its variables' names, and how long an epoch is."""
+"""Reads how many epochs and steps a script plans, by its variables' names."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from ..callers import user_values
 
 EPOCHS = re.compile(r"(?:(?:num|n|max|total|train|training)_)*epochs", re.IGNORECASE)
 """Names of a number of epochs; not of one that counts them, as a schedule's `last_epoch`."""
+STEPS = re.compile(
+    r"(?:(?:max|total|num|n)_)*(?:max|total|train|training|update|optimizer|optimization)_"
+    r"(?:(?:train|training|update|optimizer|optimization)_)?(?:steps|iters|iterations|updates)",
+    re.IGNORECASE,
+)
+"""Names of a number of optimizer steps."""
 MOST = 200
 """Maximum variables to look at in one place."""
 
@@ -40,14 +46,23 @@ epoch = Epoch()
 
 def planned_epochs() -> set[int]:
     """Numbers of epochs among the variables of all functions of the user's that are running."""
-    return {number for values in user_values() for number in _epochs_in(values)}
+    return _named(EPOCHS)
 
 
-def _epochs_in(values: Mapping[str, Any], depth: int = 2) -> Iterator[int]:
-    """Numbers of epochs, by the names of variables and attributes."""
+def planned_steps() -> set[int]:
+    """Numbers of optimizer steps among them."""
+    return _named(STEPS)
+
+
+def _named(names: re.Pattern[str]) -> set[int]:
+    return {number for values in user_values() for number in _numbers(values, names)}
+
+
+def _numbers(values: Mapping[str, Any], names: re.Pattern[str], depth: int = 2) -> Iterator[int]:
+    """Numbers by the names of variables and attributes."""
     for name, value in [*islice(values.items(), MOST)]:
-        if type(value) is int and EPOCHS.fullmatch(str(name)):
+        if type(value) is int and names.fullmatch(str(name)):
             yield value
         elif depth and not isinstance(value, ModuleType | type):
             inner = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-            yield from _epochs_in(inner, depth - 1)
+            yield from _numbers(inner, names, depth - 1)

@@ -21,7 +21,7 @@ from ...core.errors import EXPLAINED
 from ...core.quantities import count_of
 from ...evidence.observations import observations
 from ..callers import user_place
-from .planned_epochs import planned_epochs
+from .planned_epochs import planned_epochs, planned_steps
 from .reporting import is_on, report_here
 from .schedule_lengths import half_period, length_of, turns_of
 from .schedules import schedules
@@ -134,16 +134,18 @@ def _over(schedule: _Schedule, ranks: int) -> Finding | None:
 
 
 def _foreseen(schedule: _Schedule, state: Any, ranks: int) -> Finding | None:
-    """Reports a schedule of all epochs' optimizer steps, in the first of them.
+    """Reports a schedule of all epochs' optimizer steps, or all planned steps, in the first one.
 
-    The script names its number of epochs, and the loader has this rank's share of the batches.
+    The script names the number, and the loader has this rank's share of the batches.
     """
-    epochs = (schedule.length or 0) / _epoch_in(state)
-    if schedule.repeats or epochs not in (named := planned_epochs()):
+    length = schedule.length
+    if schedule.repeats or length is None:
         return None
-    if epochs / ranks in named or schedule.length is None:
+    epochs, steps, an_epoch = planned_epochs(), planned_steps(), _epoch_in(state)
+    is_planned = length / an_epoch in epochs or length in steps
+    if not is_planned or length / an_epoch / ranks in epochs or length / ranks in steps:
         return None
-    return _too_fast(schedule, schedule.length, ranks, "will be", certain=False)
+    return _too_fast(schedule, length, ranks, "will be", certain=False)
 
 
 def _turning(schedule: _Schedule, state: Any, ranks: int) -> Finding | None:

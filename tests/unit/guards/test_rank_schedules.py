@@ -165,6 +165,10 @@ def test_steps_once_an_epoch(made: tuple[int, ...], is_reported: list[bool]) -> 
         (41, SimpleNamespace(num_train_epochs=4), False),
         (40, SimpleNamespace(num_layers=4), False),
         (40, SimpleNamespace(last_epoch=4, warmup_epochs=4), False),
+        (40, SimpleNamespace(max_train_steps=40), True),
+        (80, SimpleNamespace(max_train_steps=40, num_training_steps=80), False),
+        (40, SimpleNamespace(total_steps=40, num_epochs=2), False),  # of all ranks' steps
+        (40, SimpleNamespace(warmup_steps=40, global_steps=40), False),
     ],
 )
 def test_a_schedule_that_will_be_over(length: int, args: object, is_reported: bool) -> None:
