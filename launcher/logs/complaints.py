@@ -37,8 +37,9 @@ REJECTED = re.compile(
     r"|^(?:\S+: )?(?!.*\.py:)[\w./-]+: (?:[Ee]rror: )?(?:unrecognized|unknown|invalid|illegal)"
     r" (?:option|flag)\b"
     r"|^(?:[Ee]rror: )?unknown (?:shorthand )?flag: |^mpi(?:run|exec): Error: unknown option"
-    r"|^(?:sbatch|srun|salloc): (?:error|fatal): (?:Unable to (?:allocate|create)"
-    r"|Batch job submission|[Ii]nvalid )"
+    r"|^(?:sbatch|srun|salloc): (?:error|fatal): (?:Unable to (?:allocate|create)|CPU binding"
+    r"|Batch job submission|[Ii]nvalid |Task launch for|[Tt]ask \S+ launch failed"
+    r"|Application launch|Memory specification|Requested )"
     r"|^docker: Error response from daemon: |nvidia-container-cli: \w+ error: "
     r"|\bFailedScheduling\b.*\bnodes are available: "
     r"|^slurmstepd: error: (?:pyxis: (?:child|failed|couldn't)|execve\(\): )"
@@ -63,7 +64,7 @@ SHORTEST = 8
 """Minimum characters of an informative line."""
 NOISE = re.compile(
     rf"{TRACED.pattern}|[-=*#~\s]+$|\S*:\d+: \w*Warning:|{TIME}$|[$#>] |.*(?:{REPORT.pattern})"
-    r"|.*\bKilling subprocess\b|\S+ FAILED$|[A-Za-z ]{1,30}:$|\(.*[^\W\d_]{3,}.*\)$"
+    r"|#SBATCH |.*\bKilling subprocess\b|\S+ FAILED$|[A-Za-z ]{1,30}:$|\(.*[^\W\d_]{3,}.*\)$"
     r"|[dlcbps-](?:[r-][w-][xsStT-]){3}[.+@]? |uid=\d+\("
 )
 
@@ -95,17 +96,19 @@ def last_words(lines: Sequence[Written]) -> tuple[Written, ...]:
 
 
 def telling(lines: Sequence[Written], rank: int | None) -> tuple[Written, ...]:
-    """A few complaints that may name the cause: the first failed rank's, logged as errors."""
+    """A few complaints that may name the cause: refusals, or the first failed rank's errors."""
     of_rank = [line for line in lines if rank is not None and line.rank == rank]
+    rejected = [line for line in lines if REJECTED.search(line.text)]
     severe = [line for line in of_rank or lines if SEVERE.search(line.text)]
-    return tuple(severe[:MOST] or of_rank[:MOST] or lines[-MOST:])
+    return tuple(rejected[:MOST] or severe[:MOST] or of_rank[:MOST] or lines[-MOST:])
 
 
 def most_telling(lines: Sequence[Written]) -> Written:
-    """The first complaint logged as an error or printed by native code, or else the last."""
-    severe = (line for line in lines if SEVERE.search(line.text))
-    printed = (line for line in lines if NATIVE.search(line.text))
-    return next(chain(severe, printed), lines[-1])
+    """The first refusal, line logged as an error or printed by native code, or else the last."""
+    kinds = (
+        (line for line in lines if words.search(line.text)) for words in (REJECTED, SEVERE, NATIVE)
+    )
+    return next(chain.from_iterable(kinds), lines[-1])
 
 
 def complains(text: str) -> bool:

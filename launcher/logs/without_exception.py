@@ -144,8 +144,8 @@ def _texts(pattern: str) -> tuple[tuple[str, str], ...]:
 
 def without_exception(reading: Reading) -> Iterator[Failure]:
     """The failures that only lines at the ends of files show."""
-    refusals = [*_refusals(reading)]
-    return map(_failure, refusals) if refusals else _complaints(reading)
+    refusals = [in_context(_failure(line), reading) for line in _refusals(reading)]
+    return iter(refusals) if refusals else _complaints(reading)
 
 
 def before_stop(reading: Reading) -> Iterator[Failure]:

@@ -25,6 +25,7 @@ from .instruction import (
     sentences,
 )
 from .io_errors import connection_lost, http_error, storage_error, system_error
+from .logged_reason import logged_reason
 from .memory import out_of_memory
 from .misfit import misfit
 from .native import native
@@ -92,6 +93,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "compiled-part": compiled_part,
         "misfit": misfit,
         "sharded": sharded,
+        "logged-reason": logged_reason,
         "own-line": script_line,
         "called-line": called_line,
         "requirement": requirement,

@@ -112,6 +112,18 @@ OF_SHELL = (
         " options of this version. A container's command comes after the image's name.",
     ),
     Refusal(
+        r"\bCPU binding outside of job step allocation|\b[Uu]nable to satisfy cpu bind request",
+        "Add `--cpu-bind=none` to this `srun`, or start the script without the other `srun` around"
+        " it (`unset SLURM_CPU_BIND SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_LIST` before the inner one):"
+        " it inherits a binding to CPUs that its step doesn't have.",
+    ),
+    Refusal(
+        r"\b(?:srun|sbatch|salloc): (?:error|fatal): Memory specification (?P<why>.+)$",
+        "Ask for less memory (`--mem`, `--mem-per-cpu`, `--mem-per-gpu`), or leave it to Slurm: no"
+        " node of the partition has as much (`sinfo -o '%P %D %m'` shows it in MB), or its limit is"
+        " lower.",
+    ),
+    Refusal(
         r"\b(?:srun|sbatch|salloc): (?:error|fatal): (?P<why>.+)$",
         "Ask Slurm for what it has: it refuses the job with “{why}”. `sinfo -o '%P %D %c %m %G %l'`"
         " shows each partition's nodes, CPUs, memory, GPUs and time limit, `sacctmgr show assoc"
@@ -207,6 +219,12 @@ OF_SHELL = (
     ),
 )
 """Error messages of shells and programs about a wrong command line."""
+OF_SLURM = re.compile(r"\bsinfo\b")
+ASKED = re.compile(
+    r"#SBATCH\s+(--(?:nodes|n?tasks|cpus|gpus|gres|mem|constraint|exclusive|partition)[\w-]*"
+    r"(?:[= ]\S+)?)"
+)
+"""Requests for resources in a job script."""
 SETTERS = (
     (r"SLURM_", "`srun`"),
     (r"(?:LOCAL_)?RANK\Z|(?:LOCAL_)?WORLD_SIZE\Z|MASTER_(?:ADDR|PORT)\Z", "`torchrun`"),
@@ -224,7 +242,9 @@ def configuration(case: Case) -> Step | None:
         if match := re.search(refusal.words, case.message):
             groups = {name: text for name, text in match.groupdict().items() if text}
             groups.setdefault("key", groups.get("other", ""))
-            return Step(filled(refusal.do, groups))
+            asked = dict.fromkeys(ASKED.findall(case.around)) if OF_SLURM.search(refusal.do) else ()
+            shown = f" The job script asks for `{' '.join(asked)}`." if asked else ""
+            return Step(filled(refusal.do, groups) + shown)
     return None
 
 

@@ -43,10 +43,11 @@ INSTRUCTION = re.compile(
             r"\bdid you (?:mean|forget)\b",
             rf"\b(?:please|kindly)(?: {REQUESTED})? (?!(?:note|wait|see|be|help)\b)\w+ [`'\"\w-]",
             rf"\b(?:try|consider|recommend(?:ed)?|suggest(?:ed)?)(?: to)? (?:{VERBS}|{FORMS})\b",
+            r"\bconsider \w+ing\b",
             rf"(?<!if )\b{YOU} {VERBS}\b",
             rf"(?:{BEFORE}){PLAIN} (?=[`'\"\w(<\[-])",
             rf"(?:^|[.!?:;] )(?-i:(?=[A-Z])){VERBS} (?!{RESULT})(?=[`'\"\w(<\[-])",
-            r"\bfor [\w -]{2,40}?,? use (?=[`'\"\w(<\[-])",
+            r"\bfor [\w -]{2,40}?,? use (?!of\b)(?=[`'\"\w(<\[-])",
             r"\b(?:make sure|be sure|ensure)\b",
             r"\b(?-i:Check|Verify) (?:that|whether|if|your)\b",
             r"\b(?:pip3?|conda|apt|apt-get) install \S",
@@ -183,7 +184,7 @@ def instruction(case: Case) -> Step | None:
     is_pythons = "did you mean" in case.message.lower() and case.kind == "AttributeError"
     if not matching or is_pythons:  # Python's guess, which another version makes wrong
         return None
-    return Step(f"{_speaker(case)} advises: {_quoted(matching)}", Basis.QUOTED)
+    return Step(f"{_speaker(case)} advises: {quoted(matching)}", Basis.QUOTED)
 
 
 def refused_itself(case: Case) -> Step | None:
@@ -217,7 +218,7 @@ def requirement(case: Case) -> Step | None:
     if not matching or "values to unpack" in case.message:
         return None
     do = next((do for words, do in COMPARED if words.search(" ".join(matching))), _unfit(matching))
-    text = f"{do}{_speaker(case)} reports: {_quoted(matching)}"
+    text = f"{do}{_speaker(case)} reports: {quoted(matching)}"
     every = ("".join(name) for name in NAME.findall(" ".join(matching)))
     names = [name for name in every if name not in GUARDS]
     if MICRO_BATCHES.search(text):
@@ -262,7 +263,8 @@ def _matching(case: Case, pattern: re.Pattern[str]) -> list[str]:
     return matching[:MOST]
 
 
-def _quoted(texts: list[str]) -> str:
+def quoted(texts: list[str]) -> str:
+    """Sentences as one quotation, shortened and without secrets."""
     text = shortened(redacted(" ".join(texts)), LONGEST)
     return f"“{text}”" + ("" if text.endswith((".", "!", "?")) else ".")
 

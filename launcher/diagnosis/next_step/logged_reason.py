@@ -1,0 +1,71 @@
+"""Quotes the error that a program logged just before an exception that explains nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import islice, takewhile
+
+from ...evidence.failure_record import Raised
+from .configuration import configuration
+from .instruction import FOR_DEVELOPERS, INSTRUCTION, quoted, sentences
+from .step import Basis, Case, Step
+
+MUTE = ("IndexError", "StopIteration", "UnboundLocalError", "SystemExit", "ZeroDivisionError")
+"""Exceptions whose messages name no cause."""
+CHILD = re.compile(r"^Command '?\[?['\"]?(?:\S*/)?(?P<program>[\w.-]+)\b.*\b(?:returned|died)\b")
+"""The message of CalledProcessError, with the child's program (subprocess.py)."""
+LOGGED = re.compile(
+    r"^.{0,60}?\b(?:ERROR|CRITICAL|FATAL)\b[\s\]|:)-]*(?:\[?[\w./]+:\d+\]?[\s|:-]*)?(?P<text>.+)$"
+)
+"""A line of a logger, and its words."""
+OF_END = re.compile(
+    r"exit ?code|Sending process|Traceback \(most|\bsignal\b|\bprocess(?:es)? \d+"
+    r"|\w+(?:Error|Exception)\b"
+)
+"""A line about an exception or a worker's end instead of a reason."""
+LOSS = re.compile(r"\bloss\b", re.IGNORECASE)
+NEAR = 4
+"""Lines before the failure in which its reason may be."""
+
+
+def logged_reason(case: Case) -> Step | None:
+    """The reason that the log has just before an exception without one."""
+    return _childs(case) or _own(case)
+
+
+def _own(case: Case) -> Step | None:
+    """What the program logged as an error, right before it failed without a reason."""
+    if not case.kind or not (
+        case.kind in MUTE or "'NoneType'" in case.message or len(case.message.split()) < 2
+    ):
+        return None
+    lines = takewhile(lambda line: not OF_END.search(line), case.record.log_tail)
+    near = [line for line in lines if line.strip()][-NEAR:]
+    match = next(filter(None, map(LOGGED.search, reversed(near))), None)
+    if match is None or any(map(LOSS.search, near[near.index(match.string) + 1 :])):
+        return None
+    texts = sentences(" ".join(match["text"].split()))
+    advice = [
+        text for text in texts if INSTRUCTION.search(text) and not FOR_DEVELOPERS.search(text)
+    ]
+    if not advice:
+        return Step(f"Look first at the error logged just before: {quoted(texts)}")
+    why = "" if texts[0] in advice else f" It reports: {quoted(texts[:1])}"
+    return Step(f"The error logged just before advises: {quoted(advice[:2])}{why}", Basis.QUOTED)
+
+
+def _childs(case: Case) -> Step | None:
+    """What a child that failed has printed itself: the first of its last errors."""
+    match = CHILD.search(case.message)
+    if match is None:
+        return None
+    own = re.compile(rf"^{re.escape(match['program'])}: (?:error|fatal): \S")
+    lines = [line.strip() for line in reversed(case.record.log_tail) if line.strip()]
+    start = next((place for place, line in enumerate(lines) if own.search(line)), None)
+    if start is None:
+        return None
+    first = [*takewhile(own.search, islice(lines, start, None))][-1]
+    told = replace(case.record, exception="", message=first, chain=(), frames=())
+    step = configuration(Case(told, Raised("", first), ()))
+    return step or Step(f"Mend what `{match['program']}` reports: {quoted([first])}")
