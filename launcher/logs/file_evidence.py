@@ -35,12 +35,14 @@ from .launcher_messages import (
 )
 from .progress_signs import (
     COUNT,
+    DOUBT,
     IS_COMPLETE,
     IS_ENDING,
     IS_FINISHED,
     IS_PROGRESS,
     STEP,
     SUMMARY,
+    WRAPPERS,
     Written,
 )
 from .searches import Searches
@@ -195,7 +197,8 @@ class FileEvidence:
 
     def look_for_progress(self, number: int, text: str) -> None:
         """Counts signs of progress; several ranks' signs of one step are one sign."""
-        if IS_ENDING.search(text) and not self.has_said_end:
+        is_ending = IS_ENDING.search(text) and not (DOUBT.search(text) or WRAPPERS.search(text))
+        if is_ending and not self.has_said_end:
             self.has_said_end = True  # repeated words of an end show no more
             self._progress(number, ENOUGH - 2)
         if IS_PROGRESS.search(text) and not text.startswith(SUMMARY):

@@ -83,10 +83,15 @@ EXIT = re.compile(
 )
 """Lines of a shell, scheduler or script at the very end."""
 DOUBT = re.compile(
-    r"\b(?:\w*errors?|fail(?:ed|ures?|s)?|fatal|segfault|killed|abort(?:ed)?|traceback|cancell?ed"
+    r"\b(?:unsuccessful(?:ly)?|\w*errors?|fail(?:ed|ures?|s)?|fatal|segfault|killed|abort(?:ed)?|traceback|cancell?ed"
     r"|terminated?|timed out|exceptions?|(?:code|status|rc)[ :=]+-?[1-9]\d*)\b",
     re.IGNORECASE,
 )
+WRAPPERS = re.compile(
+    r"\b(?:[Tt]ask|[Cc]ommand|[Cc]ontainer|[Pp]rocess|[Bb]uild|[Ss]tage|[Ss]tep)\b[^,;|]{0,30}"
+    r"\b(?:[Dd]one|[Ff]inished|[Cc]ompleted)\b"
+)
+"""An end of what runs a script, as a CI prints after a failure, too."""
 HARMLESS = re.compile(r"[Ww]arn|WARN|[Ii]gnored")
 
 
