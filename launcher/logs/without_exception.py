@@ -15,6 +15,7 @@ from ..catalogue.entry import Finding, KnownFailure, Role
 from ..catalogue.regex import plain
 from ..catalogue.signature import Pattern, Signature
 from ..diagnosis.next_step.complaints import complaint_in
+from ..diagnosis.next_step.instruction import INSTRUCTION
 from ..evidence.failure_record import FailureRecord
 from .attempts import Evidence, Reading
 from .complaints import REFUSED, REJECTED, most_telling
@@ -34,6 +35,14 @@ SHORT, LONGEST_NAME = 12, 60
 """Minimum characters of a message's beginning; maximum of a name or number in it."""
 AROUND = 3
 """Lines to search at either end of a log."""
+WAITS = re.compile(
+    r"\b(?:cannot be scheduled|wait(?:ing|s)?|still|pending|insufficient|retry\w*|unable to"
+    r"|(?:can't|cannot|could not) (?:connect|reach|find)|not (?:yet )?(?:available|ready))\b",
+    re.IGNORECASE,
+)
+NUMBER = re.compile(r"\d[\w.:,]*")
+OFTEN = 3
+"""Minimum repetitions, with other times, of what a run waits for."""
 LOGGED = re.compile(r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN\w*|ERROR)\b|[{}=]|^\W*\[|^\s*#")
 """Words of a program instead."""
 DOUBTED = re.compile(r"\b(?:may|might|can|could|avoid|if|seems?|looks?)\b|\?\?", re.IGNORECASE)
@@ -149,12 +158,13 @@ def without_exception(reading: Reading) -> Iterator[Failure]:
 
 
 def before_stop(reading: Reading) -> Iterator[Failure]:
-    """The refusal before a run was stopped, if no training had begun.
+    """The refusal before a run was stopped, if no training had begun, or what it waited for.
 
     A launcher or a person that waits in vain is stopped at some time, which isn't the cause.
     """
     complaints = [line for line in reading.complaints if not CANCELLED.search(line.text)]
-    return map(_failure, islice(chain(_refusal_in(complaints), _refusals(reading)), 1))
+    causes = chain(_refusal_in(complaints), _refusals(reading), _repeated(reading))
+    return map(_failure, islice(causes, 1))
 
 
 def of_line(rank: int | None, at: float, text: str) -> Finding:
@@ -189,6 +199,19 @@ def _refusal_in(lines: Sequence[Written]) -> Iterator[Written]:
     last = (line for line in lines[-1:] if REFUSED.search(line.text))
     for line in islice(chain(rejected, last), 1):
         yield replace(line, rank=None)  # no rank has begun
+
+
+def _repeated(reading: Reading) -> Iterator[Written]:
+    """The warning, with advice, that a run without a later step repeated until its end."""
+    for file, lines in reading.last_lines.items():
+        told: dict[tuple[int | None, str], dict[str, Written]] = {}
+        for line in () if file in reading.ends else lines:
+            if STEP.search(line.text):
+                told.clear()
+            elif WAITS.search(line.text) and INSTRUCTION.search(line.text):
+                words = line.rank, NUMBER.sub("#", line.text)
+                told.setdefault(words, {})[line.text] = line
+        yield from (next(reversed(each.values())) for each in told.values() if len(each) >= OFTEN)
 
 
 def _complaints(reading: Reading) -> Iterator[Failure]:
