@@ -27,6 +27,8 @@ EQUAL = ("ALLREDUCE", "BROADCAST", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
 """Operations with tensors of equal size on all ranks."""
 OF_SOME = ("SEND", "RECV", "COALESCED", "UNKNOWN")
 """Operations of only some ranks, or of unknown kind."""
+FEWEST = 3
+"""Minimum ranks of which one can be the odd one."""
 MOST = 8
 """Maximum ranks to list per operation."""
 
@@ -70,7 +72,24 @@ def divergence(events: Iterable[Evidence]) -> Evidence | None:
         }
         if len({str(work) for work, _ in alike.values()}) > 1:
             return _evidence(alike, event)
-    return None
+    return _with_odd_rank(works)
+
+
+def _with_odd_rank(works: Mapping[int, tuple[Work, Evidence]]) -> Evidence | None:
+    """Evidence of one rank in an operation of another kind or size than all others' common one.
+
+    The number alone may differ because a rank didn't get its neighbour's data.
+    """
+    ranks_in: dict[Work, list[int]] = {}
+    for rank, (work, _) in works.items():
+        ranks_in.setdefault(work, []).append(rank)
+    if len(ranks_in) != 2 or len(works) < FEWEST:
+        return None
+    few, many = sorted(ranks_in, key=lambda work: len(ranks_in[work]))
+    is_other = (few.operation, few.size) != (many.operation, many.size)
+    if len(ranks_in[few]) > 1 or few.group != many.group or not is_other:
+        return None
+    return _evidence(works, works[min(works)][1])
 
 
 def _work(match: re.Match[str], around: Iterable[str]) -> Work | None:

@@ -81,3 +81,27 @@ def test_a_rank_that_failed_by_itself_is_the_cause() -> None:
     judgement = judged("".join(PARTED), failed)
     assert judgement.root is not None
     assert judgement.root.finding.record.exception == "builtins.KeyError"
+
+
+COMMON = "".join(waits(rank, "66 ALLREDUCE 2621") for rank in (0, 1, 3))
+
+
+@pytest.mark.parametrize(
+    ("odd", "is_odd"),
+    [
+        ("68 ALLREDUCE 1", True),
+        ("64 _ALLGATHER_BASE 2621", True),
+        ("65 ALLREDUCE 2621", False),
+        ("68 SEND 1", False),
+    ],
+)
+def test_the_only_rank_in_another_operation(odd: str, is_odd: bool) -> None:
+    """Above or below the others' number; the number alone may be the network's fault."""
+    found = judged(waits(2, odd) + COMMON)
+    assert entry_of(found) == ("collectives-differ" if is_odd else "nccl-collective-timeout")
+
+
+def test_two_halves_have_no_odd_rank() -> None:
+    """Ranks of other process groups count their operations by themselves."""
+    others = waits(2, "68 ALLREDUCE 1") + waits(4, "68 ALLREDUCE 1")
+    assert entry_of(judged(COMMON + others)) == "nccl-collective-timeout"
