@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass
 
@@ -62,6 +63,13 @@ REFUSALS = (
         r" \[type=(?P<type>\w+)",
         "`{key}` of {of} is refused: {why}. Correct this key, or take the configuration of the"
         " installed version.",
+    ),
+    Refusal(
+        r"^['\"]?(?P<key>[\w.]+) is not in the (?:\S+ )?registry\b"
+        r"|^['\"]*No object named '(?P<other>[\w.]+)' found in '\w+' registry",
+        "Import the module that registers `{key}`, as the program hasn't: by `custom_imports` or"
+        " `default_scope` in an MMEngine configuration, by an import in the script, or with the"
+        " project's clone on PYTHONPATH (`pip install -e .`). Else its name is misspelt.",
     ),
     Refusal(
         r"unrecognized arguments: (?P<key>.+)$",
@@ -219,6 +227,13 @@ OF_SHELL = (
     ),
 )
 """Error messages of shells and programs about a wrong command line."""
+UNKNOWN = re.compile(
+    r"(?:unrecognized arguments|[Nn]o such option|[Uu]nknown option|unrecognized option):? "
+    r"['\"]?(?P<option>--[\w-]+)"
+)
+ALIKE = 0.9
+"""Similarity of names that differ by a letter, other than `--fp16` and `--bf16`."""
+OPTION = re.compile(r"--[A-Za-z][\w-]+")
 OF_SLURM = re.compile(r"\bsinfo\b")
 ASKED = re.compile(
     r"#SBATCH\s+(--(?:nodes|n?tasks|cpus|gpus|gres|mem|constraint|exclusive|partition)[\w-]*"
@@ -238,6 +253,8 @@ def configuration(case: Case) -> Step | None:
     """Names the faulty key, argument or variable, and the correction."""
     if (step := _variable(case) or _no_script(case)) is not None:
         return step
+    if (step := _misspelt(case)) is not None:
+        return step
     for refusal in REFUSALS if case.kind else (*REFUSALS, *OF_SHELL):
         if match := re.search(refusal.words, case.message):
             groups = {name: text for name, text in match.groupdict().items() if text}
@@ -246,6 +263,24 @@ def configuration(case: Case) -> Step | None:
             shown = f" The job script asks for `{' '.join(asked)}`." if asked else ""
             return Step(filled(refusal.do, groups) + shown)
     return None
+
+
+def _misspelt(case: Case) -> Step | None:
+    """An option that the printed usage spells otherwise."""
+    match = UNKNOWN.search(case.message)
+    _, usage, options = case.around.rpartition("usage: ")
+    if match is None or not usage:
+        return None
+    option = match["option"]
+    known = dict.fromkeys(OPTION.findall(options.replace(match[0], "")))
+    alike = [each for each in known if each.replace("_", "-") == option.replace("_", "-")]
+    hint = next(iter(alike or difflib.get_close_matches(option, known, 1, ALIKE)), "")
+    if not hint or option in known:
+        return None
+    return Step(
+        f"Write `{hint}` instead of `{option}`: this version's usage, which the log shows, spells"
+        " it so. A newer version may know both."
+    )
 
 
 def _variable(case: Case) -> Step | None:

@@ -92,6 +92,7 @@ REQUIREMENT = re.compile(
             r"\bmutually exclusive\b",
             r"\b(?:do(?:es)?n't|do(?:es)? not) (?:support|match|exist|fit)\b|\bunsupported\b",
             UNFIT.pattern,
+            r"(?-i:\b[a-z]\w*=\d+\b.*\bbut\b.*\bmax_\w+=\d+)",
             r"\b(?:larger|greater|smaller|less|longer|shorter|higher|more) than\b|\bexceeds?\b",
             r"\b(?:more|fewer) \w+ .{0,30}\bthan\b",
         )
@@ -106,6 +107,7 @@ FOR_DEVELOPERS = re.compile(
             r"(?:file|open|submit) (?:an?|this) (?:issue|bug|ticket)",
             r"TORCH_USE_CUDA_DSA|CUDA_LAUNCH_BLOCKING|TORCH(?:DYNAMO)?_(?:LOGS|VERBOSE)|NCCL_DEBUG",
             r"detect_anomaly|HYDRA_FULL_ERROR|might be asynchronously",
+            r"if you are a Facebook employee",
             r"more information|for (?:details|debugging)|to debug",
             r"see (?:the )?(?:above|stack|log|full|original)|stack ?trace|root cause",
             r"check(?:ing)? the (?:logs?|stack)|(?:can|may) be ignored|no action",
@@ -166,6 +168,11 @@ OF_MICRO_BATCHES = (
     " micro batch and data parallel ranks: raise that, or use fewer pipeline stages."
 )
 PRONOUNS = ("this", "it", "that", "we", "you", "they", "which", "these")
+REFERENCE = re.compile(r"^(?:More |For |See |Read )[^:]*https?://")
+CLASHING = re.compile(
+    r"\b(?P<name>[a-z]\w*)=(?P<value>\d+)\b.*?\bbut\b.*?\b(?P<limit>max_\w+)=(?P<most>\d+)\b"
+)
+"""A number, and its limit that is too low."""
 MOST = 2
 """Maximum sentences to quote."""
 WHOLE = 160
@@ -217,13 +224,16 @@ def requirement(case: Case) -> Step | None:
     matching = _matching(case, REQUIREMENT)
     if not matching or "values to unpack" in case.message:
         return None
-    do = next((do for words, do in COMPARED if words.search(" ".join(matching))), _unfit(matching))
+    limit = _raised_limit(matching)
+    do = limit or next(
+        (do for words, do in COMPARED if words.search(" ".join(matching))), _unfit(matching)
+    )
     text = f"{do}{_speaker(case)} reports: {quoted(matching)}"
     every = ("".join(name) for name in NAME.findall(" ".join(matching)))
     names = [name for name in every if name not in GUARDS]
     if MICRO_BATCHES.search(text):
         text += OF_MICRO_BATCHES
-    if names:
+    if names and not limit:
         text += f" Change {', '.join(f'`{name}`' for name in dict.fromkeys(names[:3]))}."
     yours = case.users_frame
     frame = yours or case.frame
@@ -232,6 +242,14 @@ def requirement(case: Case) -> Step | None:
         where = "It was called from" if yours else "It was raised in"
         text += f" {where} line {frame.line} of {frame.file}{source}."
     return Step(text, Basis.QUOTED)
+
+
+def _raised_limit(texts: list[str]) -> str:
+    """The step if a sentence names a number and a limit below it; otherwise empty."""
+    match = next(filter(None, map(CLASHING.search, texts)), None)
+    if match is None or int(match["value"]) <= int(match["most"]):
+        return ""
+    return f"Raise `{match['limit']}` above {match['value']}, which is `{match['name']}`. "
 
 
 def _unfit(texts: list[str]) -> str:
@@ -251,16 +269,25 @@ def _matching(case: Case, pattern: re.Pattern[str]) -> list[str]:
 
     A short message is quoted completely: its other sentences contain the values.
     """
+    # Python quotes a KeyError's message as if it were a key.
+    message = case.message.strip("'\"") if case.kind == "KeyError" else case.message
     foreign = NVIDIA if run_of(case).is_no_nvidia else None
     texts = [
         text
-        for text in sentences(case.message)
+        for text in sentences(message)
         if not FOR_DEVELOPERS.search(text) and not (foreign and foreign.search(text))
     ]
     matching = [text for text in texts if pattern.search(text)]
     if matching and len(" ".join(texts)) <= WHOLE:
         return texts
-    return matching[:MOST]
+    shown = matching[:MOST]
+    return [text for text in texts if text in shown or _refers(text, texts, shown)]
+
+
+def _refers(text: str, texts: list[str], shown: list[str]) -> bool:
+    """Whether a sentence names the page on the one before, which is quoted."""
+    place = texts.index(text)
+    return place > 0 and texts[place - 1] in shown and REFERENCE.search(text) is not None
 
 
 def quoted(texts: list[str]) -> str:
