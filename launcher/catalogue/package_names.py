@@ -105,6 +105,7 @@ OWNERS = {
         r"|DataLoader(Shard|Dispatcher)|dispatch_model|unwrap_model|extract_model_from_parallel"
         r"|infer_auto_device_map|load_checkpoint_and_dispatch|init_empty_weights"
     ),
+    "detectron2": r"Default(Trainer|Predictor)|SimpleTrainer|AMPTrainer|GeneralizedRCNN",
     "deepspeed": r"DeepSpeed(Zero\w*|CPUAdam|HybridEngine|Config)|FusedAdam|PipelineModule",
     "vllm": (
         r"(Async)?EngineArgs|(Async)?LLM(Engine)?|SamplingParams|EngineCore\w*|VllmConfig"

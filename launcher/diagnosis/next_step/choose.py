@@ -15,6 +15,7 @@ from .build import build, isolated_build
 from .complaints import users_report
 from .configuration import configuration
 from .data_files import damaged_file, runtimes_check
+from .imported_from import own_module, shadowed
 from .installation import compiled_part, missing_library, other_interpreter, twins
 from .instruction import (
     FOR_DEVELOPERS,
@@ -26,12 +27,19 @@ from .instruction import (
 )
 from .io_errors import connection_lost, http_error, storage_error, system_error
 from .logged_reason import logged_reason
-from .memory import out_of_memory
+from .memory import one_device, out_of_memory
 from .misfit import misfit
 from .native import native
 from .optional_parts import optional_part, switch
 from .ports import taken_port
-from .ranks import busy_rank, other_modules, race_on_files, replicas_in_threads, shared_cache
+from .ranks import (
+    busy_rank,
+    many_launchers,
+    other_modules,
+    race_on_files,
+    replicas_in_threads,
+    shared_cache,
+)
 from .script_line import called_line, script_line
 from .sharded_model import bare_model, mixed_dtypes, sharded
 from .step import Basis, Case, Step, case_of, run_of
@@ -60,12 +68,16 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "told": users_report,
         "isolated-build": isolated_build,
         "build": build,
+        "one-device": one_device,
         "out-of-memory": out_of_memory,
         "shared-cache": shared_cache,
         "race-on-files": race_on_files,
         "unfinished-checkpoint": unfinished_checkpoint,
         "other-nodes-disk": other_nodes_disk,
         "hidden-devices": hidden_devices,
+        "many-launchers": many_launchers,
+        "own-module": own_module,
+        "shadowed": shadowed,
         "driver-call": driver_call,
         "service-mesh": service_mesh,
         "own-address": local_address,
@@ -106,18 +118,13 @@ PLAINER = ("build", "instruction", "refused-value")
 """Rules more specific than what a general entry advises if none of its variants applies."""
 SURER: tuple[str, ...] = (
     *("isolated-build", "shared-cache", "race-on-files", "unfinished-checkpoint"),
-    *(
-        "other-nodes-disk",
-        "service-mesh",
-        "taken-port",
-        "busy-rank",
-        "other-interpreter",
-        "replicas-in-threads",
-    ),
+    *("other-nodes-disk", "service-mesh", "busy-rank", "other-interpreter", "replicas-in-threads"),
+    *("own-module", "taken-port"),
 )
 """Rules more specific than general entries, or entries about a waiting rank."""
 SUREST: tuple[str, ...] = (
     *("other-modules", "refused-itself", "own-address", "hidden-devices", "bare-model", "switch"),
+    *("many-launchers", "shadowed", "one-device"),
 )
 """Rules more specific than any entry."""
 STEADY = {

@@ -116,6 +116,8 @@ LOOK = {
     Device.XPU: "`xpu-smi ps` shows who else holds the device",
     Device.CUDA: "`nvidia-smi` shows who else holds the device",
 }
+ASKED = re.compile(r"\bdevice=\[\d+(?:, ?\d+)+\]|\bdevice='?\d+(?:, ?\d+)+\b'?")
+LISTED = re.compile(r"(?m)^Ultralytics\b.* CUDA:(\d+) \(|^\s*CUDA:(\d+) \(")
 WORDS = re.compile(
     r"out of memory|OutOfMemory|MemoryError|bad_alloc|RESOURCE_EXHAUSTED|[Cc]annot allocate"
     r" memory|\[Errno 12\]"
@@ -123,6 +125,20 @@ WORDS = re.compile(
     r" resource|ALLOC_FAILED|MemoryAllocation"
     r"|malloc of size|failed to allocate|Failed to allocate|alloc(?:ation)? failed",
 )
+
+
+def one_device(case: Case) -> Step | None:
+    """Several devices that Ultralytics was asked for, and the only one that its header lists."""
+    asked = ASKED.search(case.around)
+    if WORDS.search(f"{case.raised.exception}: {case.message}") is None or asked is None:
+        return None
+    if len({"".join(device) for device in LISTED.findall(case.around)}) != 1:
+        return None
+    return Step(
+        f"Give the devices as text (`device={','.join(re.findall('[0-9]+', asked[0]))}`), or take"
+        " another release (`pip install -U ultralytics`): several were asked for"
+        f" (`{asked[0]}`), and the header lists one, which gets the whole batch."
+    )
 
 
 def out_of_memory(case: Case) -> Step | None:

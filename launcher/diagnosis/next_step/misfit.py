@@ -37,6 +37,7 @@ ARGUMENT = re.compile(
     r" arguments)"
     r" '(?P<name>\w+)'|(?P<counted>[\w.]+)\(\) takes (?:from )?\d+"
 )
+SUPER = re.compile(r"super\((?:(?P<base>[A-Z]\w+), self)?\)\.__init__\([^()]*\)")
 GENERATED = "unsloth_compiled_cache"
 """Folder of code that unsloth generates from trl's and keeps across upgrades."""
 DISTINCT = re.compile(r"[A-Z]\w+[A-Z]\w+|_?\w+_\w+_\w+")
@@ -49,6 +50,8 @@ PLAIN = frozenset(
 
 def misfit(case: Case) -> Step | None:
     """Names the two packages and the remedy; None if the failure isn't about packages."""
+    if (step := _of_base(case)) is not None:
+        return step
     skew = shown_skew(case)
     if skew is not None:
         return step_of(case, skew)
@@ -70,6 +73,28 @@ def misfit(case: Case) -> Step | None:
         case "ModuleNotFoundError":
             return _of_part(case)
     return None
+
+
+def _of_base(case: Case) -> Step | None:
+    """A project's class that calls its base class in a package, of another version's arguments."""
+    call = SUPER.search(case.frame.source) if case.frame and case.is_users else None
+    if call is None or (taken := ARGUMENT.search(case.message)) is None:
+        return None
+    qualified = (taken["function"] or taken["counted"]).partition(".__init__")[0]
+    owner = package_of_name(qualified) or package_of_name(call["base"] or "")
+    version = re.search(rf"(?:^|\s){owner}[\s:=]+v?(\d+\.\d[\w.]*)", case.around, re.MULTILINE)
+    if owner is None or not (version or owner in map(package_of_file, _files(case))):
+        return None
+    shown = f", here {version[1]}" if version else ""
+    return Step(
+        f"Install the version of {owner} that this project names in its README or requirements:"
+        f" `{call[0]}` calls a class of {owner}, which takes other arguments in the installed"
+        f" version{shown}. Or adapt the call to it."
+    )
+
+
+def _files(case: Case) -> tuple[str, ...]:
+    return tuple(frame.file for frame in case.frames)
 
 
 def _callers(case: Case) -> tuple[str, ...]:

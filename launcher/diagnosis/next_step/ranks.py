@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from ...core.quotation import shortened
 from ...system.redaction import redacted
@@ -50,6 +50,16 @@ HALF = re.compile(
     r"|file too short|source code string cannot contain null bytes|^Ran out of input"
 )
 """A module or file that another process was still writing."""
+TAKEN_PORT = re.compile(r"Address already in use|EADDRINUSE")
+BY_SLURM = re.compile(
+    r"\bsrun\b[^\n]*--ntasks-per-node[= ](?P<tasks>\d+)\b[^\n]*"
+    r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|deepspeed|deepy\.py|accelerate launch)\b"
+)
+"""A launcher in each task of a node."""
+LAUNCHER = re.compile(
+    r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+\] \[INFO\] \[runner\.py:\d+:main\] (cmd = .+)"
+)
+"""The command of DeepSpeed's launcher, and the second in which it was started."""
 REPLICA = re.compile(r"Caught \w+ in replica \d+ on device")
 REPLICATED = ("torch/nn/parallel/data_parallel.py", "torch/nn/parallel/parallel_apply.py")
 TIMEOUT = re.compile(r"\btime(?:d )?-?out\b|\bTimed out\b", re.IGNORECASE)
@@ -119,6 +129,24 @@ def other_modules(case: Case) -> Step | None:
     return Step(text)
 
 
+def many_launchers(case: Case) -> Step | None:
+    """Several launchers on a node, which all want the same port."""
+    if not TAKEN_PORT.search(case.message):
+        return None
+    around = case.around
+    by_slurm = any(int(match["tasks"]) > 1 for match in BY_SLURM.finditer(around))
+    began = [match.groups() for match in LAUNCHER.finditer(around)]
+    at_once = any(one == other for one, other in pairwise(began))
+    if not (by_slurm or at_once):
+        return None
+    return Step(
+        "Start one launcher on each node, `srun --ntasks-per-node=1`, as it starts a process for"
+        " each GPU itself: here several were started at once, and all but the first find the port"
+        " taken, whichever it is. DeepSpeed's launcher on a single node of MPI or Slurm needs"
+        ' `--force_multi` (GPT-NeoX: `"force_multi": true`).'
+    )
+
+
 def replicas_in_threads(case: Case) -> Step | None:
     """A replica of nn.DataParallel, which a Trainer uses in a single process."""
     is_replica = any(REPLICA.match(raised.message) for raised in case.record.raised())
@@ -146,14 +174,39 @@ def world_sizes(case: Case) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class Business:
-    """An activity that may keep a rank busy."""
+    """An activity that may keep a rank busy.
+
+    Attributes:
+        words: a line's that show it.
+        do: the advice.
+        more: what else may help.
+        is_last: whether only the last line shows it, as others follow once it is done.
+    """
 
     words: re.Pattern[str]
     do: str
     more: str = LONGER
+    is_last: bool = False
 
 
 KINDS = (
+    Business(
+        re.compile(r"(?i)^\W*(?:compiling and )?loading fused kernels \.\.\."),
+        "Delete `megatron/fused_kernels/build` if no compiler runs, whose lock a killed build has"
+        f" left, or let one process build it first: a rank was at it {WAITED}",
+        "",
+        is_last=True,
+    ),
+    Business(
+        re.compile(
+            r"\bas PyTorch extensions root\b|\b(?:Building|Loading) extension module\b"
+            r"|\bEmitting ninja build file\b"
+        ),
+        "Delete the file `lock` below `~/.cache/torch_extensions` if no compiler runs, as a killed"
+        f" build leaves it, or let one process build it first: a rank was at it {WAITED}",
+        "",
+        is_last=True,
+    ),
     Business(
         re.compile(r"(?i)\b(?:tokeniz|pre-?process)|\bMap(?: \(|:)|^generating \w+ split"),
         "Prepare the data once before the launch, in a run of one process, or raise the process"
@@ -197,8 +250,9 @@ def busy_rank(case: Case) -> Step | None:
     before = takewhile(lambda line: not OF_WAITING.search(line), case.record.log_tail)
     lines = [line for line in before if line.strip() and not STEP.search(line)][-MOST:]
     for kind in KINDS:
-        line = next((line for line in reversed(lines) if kind.words.search(line)), None)
+        near = lines[-1:] if kind.is_last else reversed(lines)
+        line = next((line for line in near if kind.words.search(line)), None)
         if line is not None:
             quoted = shortened(redacted(" ".join(line.split())), LONGEST)
-            return Step(f"{kind.do.format(line=quoted)} {kind.more}")
+            return Step(f"{kind.do.format(line=quoted)} {kind.more}".rstrip())
     return None

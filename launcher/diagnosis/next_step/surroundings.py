@@ -55,11 +55,16 @@ NO_DEVICE = re.compile(
 )
 """A process that finds fewer devices than it asks for."""
 VISIBLE = re.compile(
-    r"\b((?:CUDA|HIP|ROCR|GPU_DEVICE|ASCEND_RT)_VISIBLE_DEVICES)\s?[=:]\s?['\"]?(-?[\w,-]*)"
+    r"\b((?:CUDA|HIP|ROCR|GPU_DEVICE|ASCEND_RT)_VISIBLE_DEVICES)(?:['\"]\]?)?\s?[=:]\s?['\"]?(-?[\w,-]*)"
 )
 OF_AMD = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 SINGLE_DEVICE = re.compile(r"--(gpus-per-task|gpu-bind)[= ](\S+)")
 """Options of Slurm that show each task a part of the node's devices."""
+CONTAINER = re.compile(r"--container-|\b(?:pyxis|enroot|docker|podman|apptainer|singularity)\b")
+BY_SCRIPT = re.compile(r"\benviron\b[^\n]*_VISIBLE_DEVICES['\"]\]?\s?=")
+LOST = "Failed to initialize NVML: Unknown Error"
+"""nvidia-smi's words in a container whose device rules were reset
+(docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html)."""
 BY_RAY = re.compile(r"\bray::|RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO|\bRayTaskError\b")
 DRIVER = re.compile(r"^(?:CUDA|HIP) driver error: (?!out of memory)")
 """A call of the driver's interface, which torch makes for expandable segments
@@ -91,7 +96,10 @@ READS = re.compile(r"load|resume|restore|open\(|from_json|read", re.IGNORECASE)
 LONGEST = 100
 """Maximum characters to quote."""
 FACTS = (
-    r"[A-Z]_VISIBLE_DEVICES\s?[=:]",
+    LOST,
+    r"\bCUDA:\d+ \(|\bdevice=[\['\"]?\d+, ?\d",
+    r"[A-Z]_VISIBLE_DEVICES['\"\]]*\s?[=:]",
+    r"\bsrun\b.*--ntasks-per-node",
     r"--gpus-per-task|--gpu-bind",
     r"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO",
     r"expandable_segments:True",
@@ -186,6 +194,13 @@ def hidden_devices(case: Case) -> Step | None:
     if not NO_DEVICE.search(case.message):
         return None
     around = case.around
+    if LOST in around:
+        return Step(
+            f"Start the container anew, as it has lost its GPUs (“{LOST}”), mostly by a reload of"
+            " systemd on the host. So that it keeps them, set `native.cgroupdriver=cgroupfs` in"
+            " docker's daemon.json (`exec-opts`), or pass each device by `--device /dev/nvidia0`,"
+            " /dev/nvidiactl and so on."
+        )
     if match := SINGLE_DEVICE.search(around):
         return Step(
             f"Give each task all devices of its node, `--gpus-per-node=N` in place of `{match[0]}`"
@@ -193,6 +208,8 @@ def hidden_devices(case: Case) -> Step | None:
             " program takes its local rank for the number. Or choose device 0 in each task."
         )
     set_to = {name: value for name, value in VISIBLE.findall(around) if value}
+    if (step := _of_container(set_to, around)) is not None:
+        return step
     of_amd = [name for name in OF_AMD if name in set_to]
     if "ROCR_VISIBLE_DEVICES" in of_amd and len(of_amd) > 1:
         others = " ".join(name for name in of_amd if name != "HIP_VISIBLE_DEVICES")
@@ -210,11 +227,25 @@ def hidden_devices(case: Case) -> Step | None:
             " newer version."
         )
     if any("," not in value for value in set_to.values()):
+        where = "the script sets itself" if BY_SCRIPT.search(around) else "the log shows"
         return Step(
-            f"Correct or unset {_listed(set_to, [*set_to])}, which the log shows: the process sees"
+            f"Correct or unset {_listed(set_to, [*set_to])}, which {where}: the process sees"
             " those devices alone, and counts them from 0 again. Start no more ranks than it names."
         )
     return None
+
+
+def _of_container(set_to: dict[str, str], around: str) -> Step | None:
+    """Numbers of the host's devices, in a container that counts its devices from 0 again."""
+    of_amd = [name for name in OF_AMD if name in set_to]
+    are_later = all(re.match(r"[1-9]", set_to[name]) for name in of_amd)
+    if "ROCR_VISIBLE_DEVICES" not in of_amd or not are_later or not CONTAINER.search(around):
+        return None
+    return Step(
+        f"Unset them in the container, or before it starts: `unset {' '.join(of_amd)}`. They are"
+        f" the host's ({_listed(set_to, of_amd)}), and a container that sees only these devices"
+        " counts them from 0."
+    )
 
 
 def driver_call(case: Case) -> Step | None:
