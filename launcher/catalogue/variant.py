@@ -15,7 +15,7 @@ from .regex import LinearPattern
 from .signature import came_through, collapsed, lines_of
 from .situation import Device, device_of
 from .version_skew import Wanting, skew_of
-from .versions import are_within, direction
+from .versions import are_within, direction, known_direction
 
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 """Placeholder for a named group in the advice; other braces are literal."""
@@ -23,6 +23,8 @@ PASSED_ON = re.compile(r"\*args, \*\*kw(args)?\b")
 """A line that passes on its arguments, as in decorators."""
 MENDED = "what_mends_it"
 """Placeholder for a complete sentence, inserted unchanged."""
+RELEASE = "release_that_mends_it"
+"""The same where a requirement or the name's history shows it; else the variant doesn't apply."""
 LONGEST = 160
 """Maximum characters of evidence to insert."""
 
@@ -45,7 +47,8 @@ class Variant:
         library: pattern searched in the name of the package whose line failed.
         wanted_by: owner of the code that needs a name missing in a package; the advice may contain
             the `wanting` package, the `package` without the name, its pip `distribution`, the
-            missing `name`, and `what_mends_it`: the package to change, and its version.
+            missing `name`, and `what_mends_it`: the package to change, and its version;
+            `release_that_mends_it` where these are known, not only likely.
         when: version ranges, by distribution; all must hold, and unknown versions never do.
         device: the kind of accelerator.
     """
@@ -87,10 +90,11 @@ class Variant:
     @property
     def known(self) -> tuple[str, ...]:
         """Allowed names in braces in the advice."""
-        of_skew = (
-            () if self.wanted_by is None else ("wanting", "package", "distribution", "name", MENDED)
+        of_skew = ("wanting", "package", "distribution", "name", MENDED, RELEASE)
+        return (
+            *(() if self.wanted_by is None else of_skew),
+            *(name for pattern in self.patterns for name in pattern.names),
         )
-        return (*of_skew, *(name for pattern in self.patterns for name in pattern.names))
 
     def advice(self, record: FailureRecord) -> str | None:
         """The advice with matched groups; None if the evidence lacks a part."""
@@ -110,7 +114,9 @@ class Variant:
         if any(name not in groups for name in PLACEHOLDER.findall(self.do)):
             return None
         return PLACEHOLDER.sub(
-            lambda place: groups[MENDED] if place[1] == MENDED else _shown(groups[place[1]]),
+            lambda place: (
+                groups[place[1]] if place[1] in (MENDED, RELEASE) else _shown(groups[place[1]])
+            ),
             self.do,
         )
 
@@ -145,6 +151,8 @@ class Variant:
             }
             if f"{{{MENDED}}}" in self.do:
                 wanted[MENDED] = direction(skew, record)
+            elif mends := known_direction(skew, record):
+                wanted[RELEASE] = mends
         texts = collapsed((raised.message, raised.message.partition("\n")[0]))
         source = () if frame is None else (frame.source,)
         groups = _groups(((self.message, texts), (self.source, source)))

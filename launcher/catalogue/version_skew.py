@@ -48,6 +48,8 @@ SERVERS = ("vllm", "sglang")
 LAZY = frozenset({"__getattr__", "__getattribute__", "_get_module"})
 """Functions whose failure is their caller's."""
 SUBCLASSED = re.compile(r"\w*Trainer\Z")
+KIND = re.compile(r"[A-Z][a-z]+\Z")
+"""The last word of a class's name, which classes of one kind share."""
 OF_MODEL = re.compile(r"\w+(?:Config|Tokenizer(?:Fast)?|Processor|Cache|ForCausalLM|Model)\Z")
 
 
@@ -66,18 +68,49 @@ class History:
     is_gone: bool
 
 
-def history_of(package: str, name: str, owner: str = "") -> History | None:
+def history_of(
+    package: str, name: str, owner: str = "", *, is_of_model: bool = False
+) -> History | None:
     """When a package added or removed a name, if known.
+
+    A class of which nothing is known inherits what all others of its kind have got or lost.
 
     Args:
         package: import name.
         name: name of a submodule, class, function, attribute or argument.
         owner: path of the module below the package (the package's name for itself), class, or
             function that lacks it; `CLASS()` for an argument of a class, `MODULES` for a module.
+        is_of_model: whether a model's code asks, which was never made for a later release.
     """
     known = _histories(SAME_NAMES.get(package, package))
-    keys = (f"{owner}:{name}", f"{owner}():{name}", name)
-    return next((known[key] for key in keys if key in known), None)
+    keys = (f"{owner}:{name}", f"{owner}():{name}")
+    exact = next((known[key] for key in keys if key in known), None)
+    kin = _of_kind(known, name, owner)
+    if exact or kin is None:
+        return exact or known.get(name)
+    whole = known.get(name, kin)
+    if whole.is_gone is kin.is_gone:
+        return kin
+    gone = whole if whole.is_gone else kin
+    return gone if is_of_model else None
+
+
+def came_before(package: str, name: str, owner: str) -> bool:
+    """Whether a module got a name before the history begins: others got it since, none lost it."""
+    if owner != package and "." not in owner:
+        return False  # maybe a function or class
+    known = _histories(SAME_NAMES.get(package, package))
+    changes = [known[key] for key in known if key.endswith(f":{name}")]
+    is_whole = f"{MODULES}:{owner}" not in known and name not in known
+    return is_whole and bool(changes) and not any(change.is_gone for change in changes)
+
+
+def _of_kind(known: Mapping[str, History], name: str, owner: str) -> History | None:
+    """The history of a name in the classes whose names end with the same word, if it's one."""
+    if (kind := KIND.search(owner)) is None:
+        return None
+    found = {known[key] for key in known if key.endswith(f"{kind[0]}:{name}")}
+    return found.pop() if len(found) == 1 else None
 
 
 def owners_of(name: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..evidence.failure_record import FailureRecord
 from .package_names import DISTRIBUTIONS, PACKAGES, pip_name
-from .version_skew import History, Skew, Wanting, history_of
+from .version_skew import History, Skew, Wanting, came_before, history_of
 
 IMPORTED_AS = {
     name.lower().replace("-", "_"): imported for imported, name in reversed(DISTRIBUTIONS.items())
@@ -76,16 +76,14 @@ def import_name(distribution: str) -> str:
 
 
 def direction(skew: Skew, record: FailureRecord) -> str:
-    """The remedy for a version skew, as a sentence with its command.
+    """The remedy for a version skew, as a sentence with its command."""
+    return known_direction(skew, record) or _by_age(skew)
 
-    Declared requirements count first, then the name's history.
-    """
-    versions = versions_of(record)
-    return (
-        _by_requirement(skew, record)
-        or _by_history(skew, versions.get(skew.package, ""))
-        or _by_age(skew)
-    )
+
+def known_direction(skew: Skew, record: FailureRecord) -> str:
+    """The remedy by declared requirements, else by the name's history; empty if unknown."""
+    version = versions_of(record).get(skew.package, "")
+    return _by_requirement(skew, record) or _by_history(skew, version)
 
 
 def _by_requirement(skew: Skew, record: FailureRecord) -> str:
@@ -113,11 +111,14 @@ def _by_requirement(skew: Skew, record: FailureRecord) -> str:
 
 def _by_history(skew: Skew, version: str) -> str:
     """The remedy by releases with the name; empty if the known version contradicts them."""
-    history = history_of(skew.package, skew.name, skew.owner)
+    package, wanting = pip_name(skew.package), pip_name(skew.wanting)
+    history = history_of(
+        skew.package, skew.name, skew.owner, is_of_model=skew.kind is Wanting.MODEL
+    )
+    if history is None and came_before(skew.package, skew.name, skew.owner):
+        return f"Newer releases have it: `pip install -U {package}`."
     if history is None or (version and _is_there(history, version)):
         return ""
-    package = pip_name(skew.package)
-    wanting = pip_name(skew.wanting)
     if not history.is_gone:
         command = f'`pip install -U "{package}>={history.has}"`'
         return f"{package} {history.has} has it, {history.lacks} doesn't yet: {command}."

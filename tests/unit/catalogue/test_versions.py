@@ -86,6 +86,25 @@ def test_a_name_that_remains_elsewhere() -> None:
     assert 'pip install "vllm<=0.10.2"' in direction(moved, NOTHING)
 
 
+def test_a_name_that_others_of_the_class_kind_lost() -> None:
+    """A model's code wasn't written for the later release in which something else got the name."""
+    of_model = history_of("transformers", "get_max_length", "DynamicCache", is_of_model=True)
+    assert of_model is not None
+    assert (of_model.has, of_model.is_gone) == ("4.48.3", True)
+    assert history_of("transformers", "get_max_length", "DynamicCache") is None
+
+
+def test_a_name_from_before_the_history() -> None:
+    """What other modules got since and none lost is still there, so the package is too old."""
+    asked = Skew(Wanting.PACKAGE, "trl", "transformers", "is_torch_npu_available", "transformers")
+    text = direction(asked, NOTHING)
+    assert text == "Newer releases have it: `pip install -U transformers`."
+    lost = Skew(Wanting.PACKAGE, "trl", "transformers", "is_torch_mps_available", "transformers")
+    assert "older of the two" in direction(lost, NOTHING)
+    of_call = Skew(Wanting.PACKAGE, "trl", "transformers", "is_torch_npu_available", "generate")
+    assert "older of the two" in direction(of_call, NOTHING)
+
+
 def test_the_logs_own_version_contradicts_the_history() -> None:
     """No version is advised if the logged one should have the name."""
     log = ("INFO versions: transformers==4.46.0 accelerate==1.2.0",)
