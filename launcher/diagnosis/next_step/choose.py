@@ -16,7 +16,7 @@ from .complaints import users_report
 from .configuration import configuration
 from .data_files import damaged_file, runtimes_check
 from .imported_from import own_module, shadowed
-from .installation import compiled_part, missing_library, other_interpreter, twins
+from .installation import absent_package, compiled_part, missing_library, other_interpreter, twins
 from .instruction import (
     FOR_DEVELOPERS,
     instruction,
@@ -103,6 +103,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "refused-value": refused_value,
         "other-interpreter": other_interpreter,
         "compiled-part": compiled_part,
+        "absent-package": absent_package,
         "misfit": misfit,
         "sharded": sharded,
         "logged-reason": logged_reason,

@@ -64,6 +64,20 @@ OWNERS = (
 """Libraries by the beginnings of their functions' names."""
 LACKS = ("ImportError", "OSError", "AttributeError", "RuntimeError", "")
 """Exceptions about a missing symbol: ctypes raises AttributeError, the loader prints a line."""
+COMPILED = (
+    *("apex", "bitsandbytes", "causal_conv1d", "deepspeed", "flash_attn", "mamba_ssm"),
+    *("torch_npu", "transformer_engine", "triton", "vllm", "xformers"),
+)
+"""Optional packages with a compiled part, which fits certain versions of torch."""
+NONE = re.compile(
+    rf"(?<![\w.])(?P<name>{'|'.join(COMPILED)}|bnb|wandb|swanlab)\.(?P<wanted>\w+)"
+    r"|(?<![\w.])(?P<function>flash_attn_(?:varlen_|unpadded_)?func|(?:un)?pad_input"
+    r"|causal_conv1d_\w+|selective_scan_\w+|mamba_chunk_scan_\w+)\("
+)
+"""What is None if its import failed: a package before a dot, or a package's function."""
+BRINGS = (("flash|pad|unpad", "flash_attn"), ("causal", "causal_conv1d"), ("", "mamba_ssm"))
+"""The packages of such functions, by the beginnings of their names."""
+OF_NONE = re.compile(r"'NoneType' object (?:is not callable|has no attribute '(?P<wanted>\w+)')")
 OF_TORCH = re.compile(r"c10|torch|at4?[A-Z_]|N2at")
 """Parts of torch's C++ names."""
 
@@ -117,6 +131,26 @@ def missing_line(record: FailureRecord) -> str:
         return ""
     lines = (line for line in record.log_tail[-NEAR:] if not OPTIONAL.search(line))
     return next((match[0] for line in lines if (match := ABSENT.search(line))), "")
+
+
+def absent_package(case: Case) -> Step | None:
+    """An optional package that is None, as a library or the script caught its failed import."""
+    said = OF_NONE.match(case.message)
+    if said is None or case.frame is None:
+        return None
+    places = NONE.finditer(case.frame.source)
+    place = next((each for each in places if each["wanted"] == said["wanted"]), None)
+    if place is None:
+        return None
+    name = {"bnb": "bitsandbytes"}.get(place["name"], place["name"])
+    name = name or next(each for start, each in BRINGS if re.match(start, place["function"]))
+    fits = f"install a release of {name} that fits the installed torch"
+    return Step(
+        f"See why {name} can't be imported here, and"
+        f' {fits if name in COMPILED else "install it"}: `python -c "import {name}"`. Its import'
+        f" failed, so {case.package or 'the script'} goes on with None in place of"
+        f" `{place['name'] or place['function']}`."
+    )
 
 
 def _binary(case: Case, match: re.Match[str]) -> Step:

@@ -53,7 +53,7 @@ def called_line(case: Case) -> Step | None:
     if case.is_users:
         return None
     meaning = _meaning(case, case.frame, MEANINGS_OF_VALUES)
-    if not meaning and frame and (wanted := WANTED.match(case.message)):
+    if not meaning and (wanted := WANTED.match(case.message)):
         meaning = _what_is_none(case, frame, wanted["name"])
     if not meaning:
         return None
@@ -62,8 +62,8 @@ def called_line(case: Case) -> Step | None:
     return Step(f"{meaning}{called}")
 
 
-def _what_is_none(case: Case, caller: Frame, wanted: str) -> str:
-    """Names the value that is None, from the raising line or from the script's call."""
+def _what_is_none(case: Case, caller: Frame | None, wanted: str) -> str:
+    """Names the value that is None, from the raising line or from the script's call, if known."""
     source = case.frame.source if case.frame else ""
     match = re.search(rf"(?P<name>{NAME}(?:\([^()]*\))?)\.{wanted}\b", source)
     if case.frame is not None and match is not None and match["name"] != "self":
@@ -78,6 +78,8 @@ def _what_is_none(case: Case, caller: Frame, wanted: str) -> str:
             f"`{match['name']}` is None on this rank, in line {case.frame.line} of {of}"
             f" (`{case.frame.function}`): find what should have set it, and why it hasn't here."
         )
+    if caller is None:
+        return ""
     names = re.findall(rf"(?<=[(,])\s*({NAME})\s*(?=[,)])", caller.source)
     value = " or ".join(f"`{name}`" for name in names) or "something"
     return f"{value[0].upper()}{value[1:]} is None and is handed over: find why it got no value."
