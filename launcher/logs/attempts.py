@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from ..evidence.failure_record import FailureRecord
 from .exception_lines import HANDLED
+from .hidden_causes import unhidden
 from .launcher_messages import Death, is_users
 from .progress_signs import STEP, SUMMARY, Written
 from .tracebacks import Trace
@@ -166,6 +167,7 @@ def of_exception(
         before: numbers and texts of the last lines until the exception was complete.
         progress: signs of progress until then.
     """
+    trace = unhidden(trace, before)
     kind, message = trace.raised.exception, trace.raised.message
     lines = [(trace.raised_at, " ".join(f"{kind}: {message}".rstrip(": ").split()))]
     if trace.frames:
