@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..catalogue.package_names import PYTHON, package_of_file
+from ..catalogue.package_names import INSTALLED
 from ..catalogue.version_skew import LAZY
 from ..evidence.failure_record import Raised
 from .tracebacks import Trace
@@ -62,9 +62,11 @@ def _blames_what_ran(last: Raised, first: Raised) -> bool:
     frame = first.frame
     if frame is None or frame.function in LAZY or not ASKS.search(last.message):
         return False
-    package = package_of_file(frame.file)
-    words = re.findall(r"[\w-]+", last.message.replace("-", "_"))
-    return package in words and package != PYTHON
+    inside = INSTALLED.match(frame.file.replace("\\", "/"))
+    absent = ABSENT.match(first.message)
+    words = re.findall(r"\w+", last.message.replace("-", "_"))
+    package = inside["package"] if inside else ""
+    return package in words and not (absent and absent["name"] == package)
 
 
 def _quoted(lines: Sequence[str], head: str) -> Iterator[Raised]:

@@ -41,6 +41,14 @@ def of(file: str, source: str, said: str) -> str:
             "ImportError: Please install bar",
         ),
         (
+            of("foo/bar/a.py", "import bar", "ModuleNotFoundError: No module named 'bar'").replace(
+                f"{SITE}/foo", "/home/u/foo"
+            )
+            + SECOND
+            + of("foo/a.py", "raise ImportError(", "ImportError: Please install bar"),
+            "ImportError: Please install bar",
+        ),
+        (
             of("bar/a.py", "raise ValueError(", "ValueError: a bad value")
             + SECOND
             + of("foo/a.py", "raise RuntimeError(", "RuntimeError: bar has no data"),
