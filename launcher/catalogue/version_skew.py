@@ -43,6 +43,8 @@ CALLED = re.compile(
 )
 SPACES = frozenset({"google", "nvidia", "megatron"})
 """Packages in several distributions, of which parts may be missing."""
+SHARED = {"Trainer": ("transformers", "pytorch_lightning")}
+"""Packages by a class that each of them has."""
 SERVERS = ("vllm", "sglang")
 """Packages with models of the same class names as transformers'."""
 LAZY = frozenset({"__getattr__", "__getattribute__", "_get_module"})
@@ -213,6 +215,20 @@ def owner_in(match: re.Match[str]) -> str:
     return f"{groups['class']}()" if function == "__init__" else groups["class"] or function
 
 
+def package_of_class(kind: str, name: str, frames: Sequence[Frame]) -> str | None:
+    """The package of a class or function that lacks a name.
+
+    If several have such a class, it is the one in the traceback, else the one that got or lost the
+    name.
+    """
+    if kind not in SHARED:
+        return package_of_name(kind)
+    ran = (package_of_file(frame.file) or "" for frame in reversed(frames))
+    shown = (package for package in ran if SAME_NAMES.get(package, package) in SHARED[kind])
+    known = (package for package in SHARED[kind] if history_of(package, name, f"{kind}()"))
+    return next(shown, None) or next(known, None)
+
+
 def _skew(frame: Frame, package: str, name: str, owner: str = "") -> Skew | None:
     """The skew between the code in a frame and a package."""
     wanting = package_of_file(frame.file)
@@ -246,7 +262,8 @@ def _of_attribute(message: str, frames: Sequence[Frame]) -> Skew | None:
         # Within a package, a circular import looks the same.
         return skew if skew and skew.kind is not Wanting.SAME else None
     if match := OF_OBJECT.match(message):
-        package, caller = package_of_name(match["class"]), package_of_file(callers[-1].file)
+        package = package_of_class(match["class"], match["name"], frames)
+        caller = package_of_file(callers[-1].file)
         if caller == MODEL_CODE and OF_MODEL.match(match["class"]):
             package = "transformers"
         is_trainer = SUBCLASSED.match(match["class"]) and not match["name"].startswith("_")
@@ -262,7 +279,7 @@ def _of_call(message: str, frames: Sequence[Frame]) -> Skew | None:
     if (match := CALLED.match(message)) is None:
         return None
     name = match["name"] or match["missing"] or f"{match['function']}()"
-    package = package_of_name(match["class"] or match["function"])
+    package = package_of_class(match["class"] or match["function"], name, frames)
     ran = {package_of_file(frame.file) for frame in frames}
     if package == "transformers":
         package = next((server for server in SERVERS if server in ran), package)

@@ -12,7 +12,16 @@ from ...catalogue.package_names import (
     pip_name,
 )
 from ...catalogue.variant import PASSED_ON
-from ...catalogue.version_skew import LAZY, SPACES, SUBMODULE, Skew, Wanting, history_of, owners_of
+from ...catalogue.version_skew import (
+    LAZY,
+    SPACES,
+    SUBMODULE,
+    Skew,
+    Wanting,
+    history_of,
+    owners_of,
+    package_of_class,
+)
 from ...catalogue.versions import direction, versions_of
 from ...evidence.failure_record import Frame
 from .shown_skew import shown_skew, step_of
@@ -158,7 +167,7 @@ def _of_project(case: Case, kind: str, name: str) -> Step | None:
 
     The object's class is the package's, or a subclass in the project that the package calls.
     """
-    package = package_of_name(kind)
+    package = package_of_class(kind, name, case.frames)
     if package is not None and history_of(package, name, kind):
         return step_of(case, Skew(Wanting.SCRIPT, "", package, name, kind))
     parts = [kind[at:] for at in range(1, len(kind)) if kind[at].isupper()]

@@ -6,7 +6,6 @@ from ...catalogue.package_names import (
     PYTHON,
     package_of_file,
     package_of_module,
-    package_of_name,
     pip_name,
 )
 from ...catalogue.version_skew import (
@@ -18,6 +17,7 @@ from ...catalogue.version_skew import (
     Wanting,
     history_of,
     owner_in,
+    package_of_class,
     skew_of,
 )
 from ...catalogue.versions import direction
@@ -76,11 +76,11 @@ def _without_frame(raised: Raised) -> Skew | None:
         package = package_of_module(match["module"])
         package = package if package_of_file(match["path"]) in (package, None) else None
     elif (match := CALLED.match(message)) and match["name"]:
-        package = package_of_name(match["class"] or match["function"])
+        package = package_of_class(match["class"] or match["function"], match["name"], ())
     elif match := OF_MODULE.match(message):
         package = package_of_module(match["module"])
     elif match := OF_OBJECT.match(message):
-        package = package_of_name(match["class"])
+        package = package_of_class(match["class"], match["name"], ())
         known = package and history_of(package, match["name"], match["class"])
         package = package if known else None
     if match is None or package in (None, PYTHON):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safe_launch.catalogue.version_skew import MODULES, Skew, Wanting, skew_of
+from safe_launch.catalogue.version_skew import MODULES, Skew, Wanting, package_of_class, skew_of
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from support.tables import table
 
@@ -168,3 +168,19 @@ def test_any_system_s_paths() -> None:
         skew = skew_of(record, next(record.raised()))
         assert skew is not None
         assert skew.wanting == wanting
+
+
+@table(
+    ("name", "frames", "package"),
+    [
+        ("my_flag", (USER, frame("pytorch_lightning/utilities/argparse.py")), "pytorch_lightning"),
+        ("my_flag", (USER, frame("lightning/pytorch/trainer/trainer.py")), "lightning"),
+        ("my_flag", (USER, TRANSFORMERS), "transformers"),
+        ("gpus", (USER,), "pytorch_lightning"),
+        ("compute_loss_func", (USER,), "transformers"),
+        ("my_flag", (USER,), None),
+    ],
+)
+def test_whose_trainer_it_is(name: str, frames: tuple[Frame, ...], package: str | None) -> None:
+    """The package in the traceback, else the one that had or has the name; or none."""
+    assert package_of_class("Trainer", name, frames) == package
