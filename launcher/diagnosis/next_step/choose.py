@@ -11,6 +11,7 @@ from ...catalogue.entry import KnownFailure, Role
 from ...catalogue.package_names import MODEL_CODE, PACKAGES, PYTHON, package_of_file
 from ...catalogue.situation import Device
 from ...evidence.failure_record import FailureRecord
+from .attention import no_operator
 from .build import build, isolated_build
 from .complaints import users_report
 from .configuration import configuration
@@ -99,6 +100,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "configuration": configuration,
         "refused-itself": refused_itself,
         "missing-library": missing_library,
+        "no-operator": no_operator,
         "instruction": instruction,
         "refused-value": refused_value,
         "other-interpreter": other_interpreter,
@@ -125,7 +127,7 @@ SURER: tuple[str, ...] = (
 """Rules more specific than general entries, or entries about a waiting rank."""
 SUREST: tuple[str, ...] = (
     *("other-modules", "refused-itself", "own-address", "hidden-devices", "bare-model", "switch"),
-    *("many-launchers", "shadowed", "one-device"),
+    *("many-launchers", "shadowed", "one-device", "no-operator"),
 )
 """Rules more specific than any entry."""
 STEADY = {

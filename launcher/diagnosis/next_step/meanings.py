@@ -100,6 +100,14 @@ MEANINGS_OF_VALUES = (
         r"(?P<call>[\w.]+)\((?P<args>.+)\)$",
     ),
     Meaning(
+        "RuntimeError",
+        r"mat1 and mat2 shapes cannot be multiplied \((?P<left>\w+) and (?P<right>1x\d{5,})\)",
+        "Call the quantized layer itself, or upgrade the package whose code reads its weight (peft,"
+        " the model's own code): {right} is a weight of bitsandbytes packed to 4 bits, which a"
+        " plain multiplication can't use. Or leave this layer out of the quantization"
+        " (`llm_int8_skip_modules`).",
+    ),
+    Meaning(
         "RuntimeError|ValueError",
         r"mat1 and mat2 shapes cannot be multiplied \((?P<left>\w+) and (?P<right>\w+)\)",
         "The input is {left} and the layer's weight {right}: the input's last size must be the"

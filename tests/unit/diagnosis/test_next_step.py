@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from safe_launch.diagnosis.next_step.choose import next_step
 from safe_launch.diagnosis.next_step.step import Step
-from safe_launch.evidence.failure_record import FailureRecord
+from safe_launch.evidence.failure_record import FailureRecord, Frame
 from safe_launch.logs.reader import Reader
 from safe_launch.logs.verdict import decisive, judge
 from support.tables import read_yaml, table
@@ -181,3 +181,21 @@ def test_an_option_that_the_usage_spells_otherwise(option: str, says: str) -> No
 def test_what_counts_as_advice(kind: str, message: str, says: str) -> None:
     """A limit that is too low, a link; not a hint for torch's developers."""
     assert says in next_step(FailureRecord(0, 1.0, kind, message)).do
+
+
+@table(
+    ("shapes", "says"),
+    [
+        ("512x4096 and 1x8388608", "packed to 4 bits"),
+        ("512x4096 and 1024x4096", "`in_features`"),
+        ("512x4096 and 1x4096", "`in_features`"),
+    ],
+)
+def test_a_weight_of_four_bits(shapes: str, says: str) -> None:
+    """A weight of one long row is bitsandbytes', not of another size."""
+    frame = Frame("/w/train.py", 3, "main", "y = F.linear(x, weight)")
+    message = f"mat1 and mat2 shapes cannot be multiplied ({shapes})"
+    record = FailureRecord(
+        0, 0.0, "RuntimeError", message, frames=(frame,), user_files=("/w/train.py",)
+    )
+    assert says in next_step(record).do
