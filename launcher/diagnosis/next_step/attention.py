@@ -19,8 +19,8 @@ REASONS = (
     (
         r"dtype=torch\.float32 \(supported",
         (
-            "Run the attention in fp16 or bf16 (autocast, `--mixed_precision bf16`): its inputs are in"
-            " float32, which this GPU's operators of xformers don't take."
+            "Run the attention in fp16 or bf16 (autocast, `--mixed_precision bf16`): its inputs are"
+            " in float32, which this GPU's operators of xformers don't take."
         ),
     ),
     (
@@ -37,8 +37,8 @@ REASONS = (
     (
         r"your GPU has capability (?P<gpu>\(\d+, \d+\)) \(too old\)|head-dim|embed per head|shape",
         (
-            "Take torch's attention (`sdpa`) in place of xformers, which has none for this GPU or these"
-            " shapes."
+            "Take torch's attention (`sdpa`) in place of xformers, which has none for this GPU or"
+            " these shapes."
         ),
     ),
     (
