@@ -249,9 +249,17 @@ SCRIPT = re.compile(r"\.(?:py|pyw)\Z|^<")
 """Names of files that Python can run."""
 
 
+JOINED = re.compile(
+    r"(?<=')(?!\S*\b(?:https?|s3|gs|hf|hdfs|file|oss|tos):/)(?:/[^':]*)?:(?P<last>/(?!/)[^':]+)(?=')"
+)
+"""A path that begins with a colon, or two paths joined by one, but no address."""
+FOLDER = re.compile(r"\b[A-Z][A-Z0-9_]*(?:HOME|PATH|DIR|ROOT|CACHE)\b")
+"""A variable for a folder."""
+
+
 def configuration(case: Case) -> Step | None:
     """Names the faulty key, argument or variable, and the correction."""
-    if (step := _variable(case) or _no_script(case)) is not None:
+    if (step := _variable(case) or _joined_paths(case) or _no_script(case)) is not None:
         return step
     if (step := _misspelt(case)) is not None:
         return step
@@ -280,6 +288,21 @@ def _misspelt(case: Case) -> Step | None:
     return Step(
         f"Write `{hint}` instead of `{option}`: this version's usage, which the log shows, spells"
         " it so. A newer version may know both."
+    )
+
+
+def _joined_paths(case: Case) -> Step | None:
+    """A path with a colon, of a variable for one folder that was set like PATH."""
+    match = JOINED.search(case.message)
+    if match is None or case.kind not in ("FileNotFoundError", "NotADirectoryError", "OSError"):
+        return None
+    sources = (FOLDER.search(frame.source) for frame in reversed(case.frames))
+    name = next((found[0] for found in sources if found), "")
+    which = f"`{name}`" if name else "the variable that this path comes from"
+    folder = match["last"].removesuffix("/bin/nvcc")
+    return Step(
+        f"Set {which} to one folder: `export {name or 'NAME'}={folder}`. It was set like PATH, with"
+        f" a colon, so “{match[0]}” is taken for one path."
     )
 
 
