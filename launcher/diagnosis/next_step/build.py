@@ -166,6 +166,13 @@ WHOSE = re.compile(
     r"(?:[Ff]ailed building wheel for|building extension|building '|Failed to build) ['`\"]?"
     r"(?P<name>[A-Za-z][\w-]*)|building '(?P<extension>[\w.]+)' extension"
 )
+BUILT = re.compile(
+    r"/pip-install-[^/\s]+/(?P<source>[A-Za-z][\w.-]*?)_[0-9a-f]{8,}/"
+    r"|^\s*Collecting (?P<collected>[A-Za-z][\w-]*)"
+)
+"""The folder of a package that pip builds, or the package that pip downloads."""
+TOOLS = ("setuptools", "wheel", "ninja", "packaging")
+"""What the builds of compiled packages need in their environment."""
 HEADER = re.compile(
     r"fatal error: ['\"]?(?P<gcc>[\w./+-]+?)['\"]?(?:: No such file| file not found)"
     r"|(?:cannot open source file|Cannot open include file:) ['\"](?P<nvcc>[\w./+-]+)['\"]"
@@ -187,14 +194,22 @@ def build(case: Case) -> Step | None:
 
 
 def isolated_build(case: Case) -> Step | None:
-    """A package that is missing in a build's isolated environment."""
+    """A module that is missing in a build: in pip's empty environment, or in the one it runs in."""
     match = re.search(r"No module named '(\w+)", case.message)
     if not match or not any(frame.file.endswith(SETUPS) for frame in case.frames):
         return None
+    package = _whose(case) or PACKAGE
+    if "--no-build-isolation" in case.around:
+        first = " ".join(dict.fromkeys((match[1], *TOOLS)))
+        return Step(
+            f"Install what the build needs, then {package} again: `pip install {first}`. With"
+            f" `--no-build-isolation` it builds in this environment, which lacks {match[1]}."
+        )
+    *others, last = dict.fromkeys((match[1], *TOOLS))
     return Step(
         f"Build in the environment that has {match[1]}: `pip install --no-build-isolation"
-        f" {_whose(case) or PACKAGE}`. Otherwise pip and uv build in an empty one. Before, install"
-        f" {match[1]}, setuptools, wheel, ninja and packaging there."
+        f" {package}`. Otherwise pip and uv build in an empty one. Before, install"
+        f" {', '.join(others)} and {last} there."
     )
 
 
@@ -261,5 +276,10 @@ def _install(what: str, package: str) -> str:
 
 def _whose(case: Case) -> str:
     """The package or extension that is built; empty if the log doesn't name it."""
-    match = next(filter(None, (WHOSE.search(line) for line in case.around.splitlines())), None)
-    return (match["name"] or match["extension"]) if match else ""
+    lines = case.around.splitlines()
+    match = next(filter(None, map(WHOSE.search, lines)), None)
+    if match is not None:
+        return str(match["name"] or match["extension"])
+    built = [*filter(None, map(BUILT.search, lines))]
+    named = next((each["source"] for each in built if each["source"]), "")
+    return named or next((each["collected"] for each in reversed(built)), "")

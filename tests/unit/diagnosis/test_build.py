@@ -132,3 +132,46 @@ def test_an_instruction_in_a_message_with_a_general_entry(
     assert known is not None
     step = surer_step(known, FailureRecord(None, 1.0, "builtins.ValueError", message))
     assert (step and step.rule) == rule
+
+
+SETUP = Frame("/tmp/pip-install-x9/causal-conv1d_416ceeee12/setup.py", 17, "<module>", "import x")
+
+
+@pytest.mark.parametrize(
+    ("tail", "says"),
+    [
+        (("Collecting numpy", "Collecting flash_attn"), "--no-build-isolation causal-conv1d`"),
+        (("pip install --no-build-isolation x",), "`pip install wheel setuptools ninja packaging`"),
+    ],
+)
+def test_a_module_that_a_build_lacks(tail: tuple[str, ...], says: str) -> None:
+    """The package's name comes from pip's folder; an option that was given isn't advised."""
+    message = "No module named 'wheel'"
+    record = FailureRecord(
+        None, 1.0, "ModuleNotFoundError", message, frames=(SETUP,), log_tail=tail
+    )
+    step = next_step(record)
+    assert step.rule == "isolated-build"
+    assert says in step.do
+    assert step.do.count("wheel") < 4
+    other = next_step(replace(record, frames=(replace(SETUP, file="<string>"),)))
+    assert ("flash_attn`" in other.do) is ("flash_attn" in tail[-1])
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        (":/usr/local/cuda-11.7/bin/nvcc", "`export CUDA_HOME=/usr/local/cuda-11.7`"),
+        ("/data/a:/data/b/rows.json", "Set `CUDA_HOME` to one folder"),
+        ("/w/https:/host/rows.json", ""),
+        ("s3://bucket/rows.json", ""),
+        ("/data/12:30/rows.json", ""),
+    ],
+)
+def test_a_path_that_is_a_list(path: str, says: str) -> None:
+    """The variable in the traceback was set like PATH; an address has its colon by right."""
+    frames = (replace(SETUP, source="version(CUDA_HOME)"), SETUP)
+    message = f"[Errno 2] No such file or directory: '{path}'"
+    step = next_step(FailureRecord(None, 1.0, "FileNotFoundError", message, frames=frames))
+    assert ("to one folder" in step.do) is bool(says)
+    assert says in step.do
