@@ -180,6 +180,15 @@ WHOLE = 160
 LONGEST = 320
 
 
+INSTALLS = re.compile(r"\b(?:re-?)?(?:install|upgrade|update)\b", re.IGNORECASE)
+CELL = re.compile(r"<ipython-input-|\b(?:Cell|Input) In ?\[\d+\]")
+"""A frame of a notebook's cell."""
+RESTART = (
+    " Then restart the notebook's kernel (Colab: Runtime > Restart session), which keeps the"
+    " modules that it has imported, and what they found."
+)
+
+
 def sentences(message: str) -> list[str]:
     """The sentences of a message, in order."""
     return [text.strip() for text in SENTENCE.findall(message) if text.strip()]
@@ -191,7 +200,8 @@ def instruction(case: Case) -> Step | None:
     is_pythons = "did you mean" in case.message.lower() and case.kind == "AttributeError"
     if not matching or is_pythons:  # Python's guess, which another version makes wrong
         return None
-    return Step(f"{_speaker(case)} advises: {quoted(matching)}", Basis.QUOTED)
+    again = RESTART if INSTALLS.search(" ".join(matching)) and CELL.search(case.around) else ""
+    return Step(f"{_speaker(case)} advises: {quoted(matching)}{again}", Basis.QUOTED)
 
 
 def refused_itself(case: Case) -> Step | None:

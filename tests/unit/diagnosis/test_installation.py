@@ -38,3 +38,19 @@ def test_a_package_that_is_none(wanted: str, source: str, says: str) -> None:
         step = step_of(kind, f"'NoneType' object {what}", source, file)
         assert (step.rule == "absent-package") is bool(says)
         assert says in step.do
+
+
+def test_a_notebook_is_restarted_after_an_installation() -> None:
+    """A kernel keeps what it has imported; a script's next start doesn't."""
+    message = "This needs accelerate: please run `pip install accelerate`"
+    other = "Please pass a value for `steps`"
+    cell = "<ipython-input-33-89b3>"
+    for said, file, is_again in (
+        (message, cell, True),
+        (message, "Cell In[3]", True),
+        (message, "t.py", False),
+        (other, cell, False),
+    ):
+        step = step_of("ImportError", said, "raise ImportError(", file)
+        assert step.rule == "instruction"
+        assert ("restart the notebook" in step.do) is is_again
