@@ -153,7 +153,12 @@ SCALE = PrivateName(
 )
 LOADER_ITERATOR = PrivateName(
     *("torch", "", "torch.utils.data.dataloader", "_BaseDataLoaderIter"),
-    "a batch that comes again and again isn't noticed",
+    "a batch that comes again and again isn't noticed, nor a seed that is set anew, nor decisions "
+    "by one rank's part of an evaluation",
+)
+FETCHER = PrivateName(
+    *("torch", "", "torch.utils.data.dataloader", "_DatasetKind"),
+    "worker processes that draw the same values in each epoch aren't noticed",
 )
 FAKE_STORE = PrivateName(
     *("torch", "", "torch.testing._internal.distributed.fake_pg", "FakeStore"),

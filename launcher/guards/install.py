@@ -35,7 +35,10 @@ from .checks import (
     backward,
     batches,
     clipping,
+    collectives,
+    data_sets,
     discarded,
+    divided_again,
     dtypes,
     engines,
     epochs,
@@ -45,9 +48,12 @@ from .checks import (
     gradient_places,
     held_parameters,
     loaded_models,
+    loader_passes,
+    local_evaluations,
     optimizers,
     rank_schedules,
     replicas,
+    reseeded,
     resumes,
     sampled_gradients,
     saves,
@@ -55,6 +61,8 @@ from .checks import (
     state_dicts,
     texts,
     trainer_losses,
+    unshuffled,
+    worker_draws,
 )
 
 
@@ -81,6 +89,8 @@ GUARDS: tuple[Guard, ...] = (
     gathers,
     *(gradient_places, state_dicts, evaluations, loaded_models, optimizers, rank_schedules),
     *(held_parameters, replicas, resumes, sampled_gradients, saves, backward, schedules, texts),
+    *(collectives, data_sets, loader_passes, local_evaluations, reseeded, unshuffled),
+    *(divided_again, worker_draws),
 )
 
 

@@ -12,7 +12,7 @@ from support.stacks import CURRENT, OLDER, SCENARIOS, Stack
 SCRIPTS = (
     *("trains_wrongly.py", "trains_in_vain.py", "trains_askew.py", "trains_unseen.py"),
     *("trains_astray.py", "trains_strange.py", "trains_oddly.py", "trains_usually.py"),
-    "trains_commonly.py",
+    *("trains_commonly.py", "trains_drawn_apart.py"),
 )
 LINES = (*SCRIPTS, "says_words.py", "small_texts.py")
 FAULTS = {
@@ -170,9 +170,24 @@ COMMON = {
     "drawn_in_parts": ("trained", "initializes weights that ZeRO stage 3 has divided"),
 }
 """The same for the ninth."""
-SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE | ODD | USUAL | COMMON
-LATE = ("evaluating_late", "padded_metric", "evaluated_training")
-"""Those that come with an evaluation."""
+DRAWN = {
+    "chosen_alone": ("data", "an evaluation of this rank's share of the samples alone"),
+    "in_order": ("data", "come class by class"),
+    "drawn_by_workers": ("data", "draw the same random values in each epoch"),
+    "divided_again": ("data", "the data are divided twice"),
+    "kept_by_workers": ("data", "has changed since in this process alone"),
+    "shared_transform": ("data", "it holds for both"),
+    "shared_samples": ("data", "are among those that the training's Subset has"),
+    "seeded_again": ("data", "the seed is set anew"),
+    "weighted_by_class": ("data", "it draws the first 4 alone"),
+}
+"""The same for the tenth."""
+SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE | ODD | USUAL | COMMON | DRAWN
+LATE = (
+    *("evaluating_late", "padded_metric", "evaluated_training", "chosen_alone"),
+    *("drawn_by_workers", "seeded_again"),
+)
+"""Those that come with an evaluation or a second epoch."""
 ALIKE = (
     *("clipped_late", "warming_up", "never_averaged", "replaced", "on_plateau", "without_graph"),
     *("thawed", "scaled_apart", "unprepared", "adapted_twice", "cut_off"),
@@ -185,6 +200,7 @@ def launched(
 ) -> tuple[Any, str, int]:
     """A launch's findings, output, and exit code."""
     kinds = (FAULTS, {*FURTHER, *ALIKE}, ASKEW, UNSEEN, ASTRAY, STRANGE, ODD, USUAL, COMMON)
+    kinds += (DRAWN,)
     place = next((place for place, kind in enumerate(kinds) if words[0] in kind), 0)
     script = SCENARIOS / SCRIPTS[place]
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *options, script, *words)
@@ -243,7 +259,7 @@ def test_micro_batches_that_are_lost(tmp_path: Path) -> None:
         (*USUAL,),
     ]
     + [
-        (fault,) for fault in STRANGE | ODD | COMMON
+        (fault,) for fault in STRANGE | ODD | COMMON | DRAWN
     ],  # each is looked at in a process's first batches
 )
 def test_the_same_done_right(faults: tuple[str, ...], tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from safe_launch.guards.checks import (
     gradient_places,
     graphs,
     losses,
+    worker_draws,
 )
 from safe_launch.options import parser
 from safe_launch.workers import start
@@ -151,6 +152,10 @@ def _fragments(world: World) -> None:
 
 def _loader_iterator(world: World) -> None:
     batches.install(world.module(names.LOADER_ITERATOR.module))
+
+
+def _fetcher(world: World) -> None:
+    worker_draws.install(world.module(names.FETCHER.module))
 
 
 def _version(_world: World) -> None:
@@ -408,6 +413,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.VERSION: _version,
     names.SCALE: _scale,
     names.LOADER_ITERATOR: _loader_iterator,
+    names.FETCHER: _fetcher,
     names.FAKE_STORE: _fake_store,
     names.CHECKPOINT_FUNCTION: _checkpoint_function,
     names.PARAM_DICT: _param_dict,

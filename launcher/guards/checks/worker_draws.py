@@ -1,0 +1,222 @@
+"""Detects worker processes that draw the same values in each epoch.
+
+A worker notes the states of its generators before and after its first samples, in memory that it
+shares with this process from its fork on. Equal states in two epochs, with other samples, mean that
+the draws depend neither on the epoch nor on the sample. What the script gets stays the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import random
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from types import ModuleType
+from typing import Any
+
+from ...checks import sampling
+from ...core.private_names import FETCHER
+from ...evidence.observations import observations
+from ..callers import user_place
+from .phases import Phase
+from .reporting import report
+
+HOOKED = (FETCHER.module,)
+PLACES = 8
+"""Maximum generators to note of a worker."""
+WIDTH = 8
+"""Bytes of a digest."""
+RECORD = WIDTH * (1 + 2 * PLACES)
+"""Bytes that a worker writes: its samples, and each generator's states before and after them."""
+WORKERS = 16
+"""Maximum workers of a loader to look at."""
+DEPTH = 3
+"""Levels of attributes in which a data set's generators are sought."""
+PARTS = ("transform", "dataset", "aug", "data")
+"""Beginnings of names of attributes that may hold generators themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """An epoch of a loader with workers.
+
+    Attributes:
+        board: what the workers have noted.
+        steps: optimizer steps before it.
+        where: the user's line.
+    """
+
+    board: mmap.mmap
+    steps: int
+    where: str
+
+
+class WorkerDraws:
+    """The draws of the workers of training loaders.
+
+    Attributes:
+        board: the memory for the workers of the loader that begins; None at other times.
+        left: batches until both epochs are compared; 0 if there is no second one.
+    """
+
+    def __init__(self) -> None:
+        self.board: mmap.mmap | None = None
+        self.left = 0
+        self._iterator: Any = None
+        self._names: list[str] = []
+        self._first: weakref.WeakKeyDictionary[Any, Epoch] = weakref.WeakKeyDictionary()
+        self._pair: tuple[Epoch, Epoch] | None = None
+        self._is_over = False
+
+    def before(self, loader: Any, now: Phase) -> None:
+        """Prepares a loader's first two epochs for what its workers note."""
+        import torch.multiprocessing as processes
+        from torch.utils.data import IterableDataset
+
+        context: Any = loader.multiprocessing_context or processes
+        self.left = 0
+        if self._is_over or now is not Phase.TRAINING or not loader.num_workers:
+            return
+        if loader.persistent_workers or isinstance(loader.dataset, IterableDataset):
+            return
+        if context.get_start_method() != "fork":  # others don't inherit the memory
+            return
+        steps = observations.steps_of_all() or 0
+        epoch = Epoch(mmap.mmap(-1, RECORD * WORKERS), steps, user_place())
+        first = self._first.setdefault(loader, epoch)
+        self.board = epoch.board
+        if first is not epoch and steps > first.steps + 1:
+            self._pair = first, epoch
+            self.left = loader.num_workers
+            self._names = list(_generators(loader.dataset))[:PLACES]
+
+    def begun(self, iterator: Any) -> None:
+        """Notes the iterator whose workers have begun."""
+        self._iterator = weakref.ref(iterator) if self.left else None
+
+    def draw(self, iterator: Any) -> None:
+        """Compares the epochs once each worker has returned its first batch."""
+        if self._iterator is None or self._iterator() is not iterator:
+            return
+        self.left -= 1
+        if not self.left and self._pair is not None:
+            first, second = self._pair
+            self._is_over, self._pair = True, None
+            name = _repeated(first.board, second.board, self._names)
+            if name:
+                report(sampling.drawn_by_workers(name), where=second.where, step=second.steps)
+
+
+worker_draws = WorkerDraws()
+
+
+def install(module: ModuleType) -> None:
+    """Wraps what makes a worker's fetcher, after worker_init_fn has run."""
+    with observations.going_on():
+        owner = FETCHER.of(module)
+        owner.create_fetcher = staticmethod(_watching(owner.create_fetcher))
+
+
+def _watching(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def create_fetcher(*args: Any, **kwargs: Any) -> Any:
+        fetcher = function(*args, **kwargs)
+        if worker_draws.board is not None:
+            with suppress(Exception):
+                _watch(fetcher, worker_draws.board)
+        return fetcher
+
+    return create_fetcher
+
+
+def _watch(fetcher: Any, board: mmap.mmap) -> None:
+    """Notes in a worker what its first samples make of the states."""
+    from torch.utils.data import get_worker_info
+
+    worker: Any = get_worker_info()  # None in this process
+    if worker is None or worker.id >= WORKERS:
+        return
+    begin = RECORD * worker.id
+    before = {name: _digest(state) for name, state in _generators(fetcher.dataset).items()}
+    fetch = fetcher.fetch
+
+    def fetch_first(places: Any) -> Any:
+        del fetcher.fetch
+        batch = fetch(places)
+        with suppress(Exception):
+            after = {name: _digest(state) for name, state in _generators(fetcher.dataset).items()}
+            noted = [_digest(places)]
+            for name in list(before)[:PLACES]:
+                noted += before[name], after.get(name, before[name])
+            content = b"".join(noted)
+            board[begin : begin + len(content)] = content
+        return batch
+
+    fetcher.fetch = fetch_first
+
+
+def _repeated(first: mmap.mmap, second: mmap.mmap, names: list[str]) -> str:
+    """The name of a generator that a worker's samples have moved alike in both epochs."""
+    for begin in range(0, RECORD * WORKERS, RECORD):
+        one, other = (board[begin : begin + RECORD] for board in (first, second))
+        are_there = any(one[:WIDTH]) and any(other[:WIDTH])
+        if not are_there or one[:WIDTH] == other[:WIDTH]:
+            continue
+        for place, name in enumerate(names):
+            at = WIDTH * (1 + 2 * place)
+            states = one[at : at + 2 * WIDTH]
+            is_moved = states[:WIDTH] != states[WIDTH:]
+            if is_moved and states == other[at : at + 2 * WIDTH]:
+                return name
+    return ""
+
+
+def _generators(data: Any) -> dict[str, Any]:
+    """The states of the generators of a process, and of those that its data set holds."""
+    import torch
+
+    states: dict[str, Any] = {
+        "Python's random": random.getstate(),
+        "torch's generator": torch.get_rng_state().numpy().tobytes(),
+        "numpy.random": None,
+    }
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        name, state, *others = numpy.random.get_state()
+        states["numpy.random"] = name, state.tobytes(), others
+    return states | dict(_held(data, "the data set's"))
+
+
+def _held(data: Any, prefix: str, depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
+    """The names and states of generators in a data set's attributes."""
+    for name, value in sorted(getattr(data, "__dict__", {}).items()):
+        state = _state_of(value)
+        if state is not None:
+            yield f"{prefix} {name}", state
+        elif depth > 1 and name.startswith(PARTS):
+            for part in value[:PLACES] if isinstance(value, list | tuple) else (value,):
+                yield from _held(part, f"{prefix} {name}'s", depth - 1)
+
+
+def _state_of(value: Any) -> Any:
+    """A generator's state; None for what isn't one."""
+    kind = type(value)
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if kind.__module__.startswith("numpy.random.") and kind.__name__ == "RandomState":
+        name, state, *others = value.get_state()
+        return name, state.tobytes(), others
+    if kind.__module__.startswith("numpy.random.") and kind.__name__ == "Generator":
+        return value.bit_generator.state
+    if kind.__module__.startswith("torch") and kind.__name__ == "Generator":
+        return value.get_state().numpy().tobytes() if value.device.type == "cpu" else None
+    return None
+
+
+def _digest(value: object) -> bytes:
+    return blake2b(repr(value).encode(), digest_size=WIDTH).digest()

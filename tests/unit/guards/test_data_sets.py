@@ -1,0 +1,182 @@
+"""Data sets and loaders that begin: weights, attributes and subsets, each with right ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from safe_launch.checks.finding import VARIABLE, Check
+from safe_launch.evidence.observations import observations
+from safe_launch.evidence.worker_messages import Found, Message
+from safe_launch.guards.checks.data_sets import DataSets
+from safe_launch.guards.checks.divided_again import is_by_rank
+from safe_launch.guards.checks.phases import Phase, is_divided, samplers_of
+from support.lazy import Lazy
+
+torch = Lazy("torch")
+Told = Callable[[], list[str]]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    """The lines printed so far by the first of two ranks."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv(VARIABLE, ",".join(Check))
+    sent: list[Message] = []
+    observations.report_to(sent.append)
+    return lambda: [each.finding.line for each in sent if isinstance(each, Found)]
+
+
+class Staged:
+    """A data set with an epoch, and a counter that no sample is made with."""
+
+    def __init__(self) -> None:
+        self.epoch = self.seen = 0
+        self.transform: Any = str
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, place: int) -> int:
+        return self._drawn(place)
+
+    def _drawn(self, place: int) -> int:
+        return place + self.epoch
+
+
+def test_weights_for_classes(told: Told) -> None:
+    """Right with one for each sample; by accelerate's batch sampler as well."""
+    data = torch.utils.data
+    samples, watched = data.TensorDataset(torch.zeros(32)), DataSets()
+    for count in (32, 4):
+        sampler = data.WeightedRandomSampler(torch.ones(count), 16)
+        loader = data.DataLoader(samples, 4, sampler=sampler)
+        watched.begin(loader, Phase.EVALUATION)
+        watched.begin(loader, Phase.TRAINING)
+        watched.begin(loader, Phase.TRAINING)
+    (said,) = told()
+    assert "has 4 weights for 32 samples" in said
+    assert "may be meant" not in said
+
+
+@pytest.mark.parametrize(("name", "keeps", "is_found"), [("epoch", 1, 1), ("seen", 1, 0)])
+def test_attributes_that_workers_keep(told: Told, name: str, keeps: int, is_found: int) -> None:
+    """Only those that samples are made with, and of persistent workers."""
+    for persists in (False, True):
+        watched, samples = DataSets(), Staged()
+        loader = torch.utils.data.DataLoader(
+            samples, num_workers=1, persistent_workers=persists and bool(keeps)
+        )
+        watched.begin(loader, Phase.TRAINING)
+        watched.begin(loader, Phase.TRAINING)
+        assert not told()
+        setattr(samples, name, 1)
+        watched.begin(loader, Phase.TRAINING)
+        assert len(told()) == (is_found and persists)
+
+
+def split(watched: DataSets, samples: Any) -> tuple[Any, Any]:
+    """Two subsets of a data set."""
+    subset = torch.utils.data.Subset
+    trained, held = subset(samples, range(24)), subset(samples, range(24, 32))
+    watched.split(trained)
+    watched.split(held)
+    return trained, held
+
+
+def begin(watched: DataSets, *samples: Any) -> None:
+    """A training with the first data set, and an evaluation with the second."""
+    for each, phase in zip(samples, (Phase.TRAINING, Phase.EVALUATION), strict=True):
+        watched.begin(torch.utils.data.DataLoader(each), phase)
+
+
+def test_a_transform_set_for_both(told: Told) -> None:
+    """Silent if it is set before the split, was none, or is set for each phase."""
+    watched = DataSets()
+    trained, held = split(watched, Staged())
+    begin(watched, trained, held)
+    without = Staged()
+    without.transform = None
+    parts = split(watched, without)
+    without.transform = int
+    begin(watched, *parts)
+    watched.begin(torch.utils.data.DataLoader(trained), Phase.TRAINING)
+    held.dataset.transform = int
+    watched.begin(torch.utils.data.DataLoader(held), Phase.EVALUATION)
+    assert not told()
+    begin(watched, trained, held)
+    (said,) = told()
+    assert "whose transform was set after they were made" in said
+
+
+def test_samples_in_training_and_evaluation(told: Told) -> None:
+    """Silent for a part of the training's samples, other data, and parts that are apart."""
+    watched, subset, samples = DataSets(), torch.utils.data.Subset, Staged()
+    trained = subset(samples, torch.arange(24))
+    for held in (subset(samples, [1, 2]), subset(Staged(), range(20, 30)), subset(samples, [30])):
+        begin(watched, trained, held)
+    assert not told()
+    begin(watched, trained, subset(samples, range(20, 30)))
+    (said,) = told()
+    assert "4 of the evaluation's 10 samples" in said
+
+
+class OfRank:
+    """A sampler of one rank's part."""
+
+    def __init__(self, rank: int = 1, world_size: int = 2) -> None:
+        self.rank, self.world_size = rank, world_size
+
+
+class Asking:
+    """A stream that asks for its part."""
+
+    def __iter__(self) -> Any:
+        yield from (place for place in range(get_rank(), 32, get_world_size()))
+
+
+class Seeded:
+    """A stream that each rank draws otherwise."""
+
+    def __iter__(self) -> Any:
+        yield from (get_rank() + place for place in range(32))
+
+
+def get_rank() -> int:
+    """Of a script."""
+    return 0
+
+
+get_world_size = get_rank
+
+
+@pytest.mark.parametrize(
+    ("maker", "is_so"),
+    [
+        (OfRank(), True),
+        (OfRank(0, 1), False),
+        (OfRank(0), False),
+        (Asking(), True),
+        (Seeded(), False),
+        (None, False),
+        ([1], False),
+    ],
+)
+@pytest.mark.usefixtures("told")
+def test_makers_of_a_ranks_part(maker: Any, *, is_so: bool) -> None:
+    """By their attributes, or by the names in their code."""
+    assert is_by_rank(maker, 2) == is_so
+
+
+@pytest.mark.usefixtures("told")
+def test_samplers() -> None:
+    """A loader's sampler is unused if a script gives it a batch sampler."""
+    data = torch.utils.data
+    sampler = data.DistributedSampler(range(8), num_replicas=2, rank=0)
+    assert is_divided(data.DataLoader(range(8), sampler=sampler))
+    alone = data.DistributedSampler(range(8), num_replicas=1, rank=0)
+    assert not is_divided(data.DataLoader(range(8), sampler=alone))
+    own = [[0, 1], [2, 3]]
+    assert list(samplers_of(data.DataLoader(range(8), batch_sampler=own))) == [own, None]
