@@ -23,6 +23,7 @@ PURE: Mapping[str, tuple[Check, tuple[str, ...]]] = MappingProxyType(
             Check.DATA,
             tuple(f"Accelerator.{name}" for name in (*ACCELERATOR, "skip_first_batches")),
         ),
+        "torch.nn.modules.batchnorm": (Check.TRAINED, ("SyncBatchNorm.convert_sync_batchnorm",)),
         "peft.tuners.tuners_utils": (Check.SAVED, ("BaseTuner.merge_and_unload",)),
         "peft.tuners.lora.model": (Check.SAVED, ("LoraModel.merge_and_unload",)),
         "datasets.arrow_dataset": (Check.DATA, tuple(f"Dataset.{name}" for name in OF_DATA)),
@@ -32,7 +33,10 @@ PURE: Mapping[str, tuple[Check, tuple[str, ...]]] = MappingProxyType(
         ),
     }
 )
-"""By module: the check, and functions that leave their arguments as they are."""
+"""By module: the check, and functions that leave their arguments as they are.
+
+`convert_sync_batchnorm` does so if the model is a norm layer, and replaces those within it.
+"""
 COLLECTIVES = "torch.distributed.nn.functional"
 """Collectives with gradients, which return their result, unlike those of torch.distributed."""
 HOOKED = (*PURE, COLLECTIVES)
@@ -82,7 +86,8 @@ def _forward(function: Any, beyond: tuple[str, ...]) -> Any:
 
 def _called(check: Check, wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     result = wrapped(*args, **kwargs)
-    if is_on(check):
+    is_in_place = check is Check.TRAINED and result is next(iter((*args, *kwargs.values())))
+    if is_on(check) and not is_in_place:
         safely(check, _look, check, wrapped.__qualname__)
     return result
 
