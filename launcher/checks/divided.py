@@ -143,3 +143,48 @@ def multiplied(ranks: int) -> Finding:
         advice="Don't multiply it, unless it is divided by a number of all ranks' samples",
         step=1,
     )
+
+
+ROUNDING = 1e-4
+"""Relative difference of sums that are equal; half precision rounds more coarsely."""
+
+
+def summed_again(
+    before: Sequence[float], after: Sequence[float], used: Sequence[float], ranks: int
+) -> Finding | None:
+    """Reports gradients that the ranks sum although they were averaged.
+
+    Args:
+        before: elements of a gradient before the sum.
+        after: the same after it.
+        used: the same when the optimizer gets them.
+        ranks: number of ranks.
+    """
+    times = [ranks * value for value in before]
+    if not any(before) or ranks < 2 or not (_are_equal(times, after) and _are_equal(after, used)):
+        return None
+    return Finding(
+        Check.GRADIENTS,
+        certain=False,
+        sentence="gradients are summed over the ranks by all_reduce after "
+        f"DistributedDataParallel has averaged them: they are {ranks} times too large",
+        advice="Leave the all_reduce out: backward() has averaged them",
+        step=1,
+    )
+
+
+def _are_equal(some: Sequence[float], others: Sequence[float]) -> bool:
+    pairs = zip(some, others, strict=True)
+    return all(abs(one - other) <= ROUNDING * abs(one) for one, other in pairs)
+
+
+def divided_by_ranks(ranks: int) -> Finding:
+    """Reports a mean that is divided by the number of ranks before its backward pass."""
+    return Finding(
+        Check.DIVIDED,
+        certain=False,
+        sentence="the loss is a mean divided by the number of ranks: DistributedDataParallel "
+        f"averages gradients over the ranks, and they are {ranks} times too small",
+        advice="Don't divide it: backward() averages over the ranks",
+        step=1,
+    )

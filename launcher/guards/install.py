@@ -52,6 +52,7 @@ from .checks import (
     local_evaluations,
     optimizers,
     rank_schedules,
+    reduced_again,
     replicas,
     reseeded,
     resumes,
@@ -90,7 +91,7 @@ GUARDS: tuple[Guard, ...] = (
     *(gradient_places, state_dicts, evaluations, loaded_models, optimizers, rank_schedules),
     *(held_parameters, replicas, resumes, sampled_gradients, saves, backward, schedules, texts),
     *(collectives, data_sets, loader_passes, local_evaluations, reseeded, unshuffled),
-    *(divided_again, worker_draws),
+    *(divided_again, reduced_again, worker_draws),
 )
 
 

@@ -240,6 +240,33 @@ def weighted_by_class(right: bool) -> None:
     epochs(net, adam(net), loader, 1)
 
 
+def divided_by_ranks(right: bool) -> None:
+    """As in https://github.com/sanderwood/bgpt/issues/5: DDP takes the mean."""
+    net = model()
+    optimizer, world_size = adam(net), torch.distributed.get_world_size()
+    for values, labels in divided(labelled()):
+        loss = cross_entropy(net(values), labels)
+        if not right:
+            loss = loss / world_size
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def reduced_again(right: bool) -> None:
+    """As in https://github.com/kubeflow/pytorch-operator/issues/122: DDP has averaged them."""
+    net = model()
+    optimizer, world_size = adam(net), torch.distributed.get_world_size()
+    for values, labels in divided(labelled()):
+        cross_entropy(net(values), labels).backward()
+        for parameter in net.parameters():
+            torch.distributed.all_reduce(parameter.grad)
+            if right:
+                parameter.grad /= world_size
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 if __name__ == "__main__":
     run(
         {
@@ -247,6 +274,7 @@ if __name__ == "__main__":
             for function in (
                 *(chosen_alone, in_order, drawn_by_workers, divided_again, kept_by_workers),
                 *(shared_transform, shared_samples, seeded_again, weighted_by_class),
+                *(divided_by_ranks, reduced_again),
             )
         }
     )

@@ -180,6 +180,8 @@ DRAWN = {
     "shared_samples": ("data", "are among those that the training's Subset has"),
     "seeded_again": ("data", "the seed is set anew"),
     "weighted_by_class": ("data", "it draws the first 4 alone"),
+    "divided_by_ranks": ("divided", "a mean divided by the number of ranks"),
+    "reduced_again": ("gradients", "summed over the ranks by all_reduce after"),
 }
 """The same for the tenth."""
 SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE | ODD | USUAL | COMMON | DRAWN

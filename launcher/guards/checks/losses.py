@@ -34,6 +34,7 @@ from .graphs import (
 from .overlap import overlap
 from .reporting import is_on, report, report_here
 from .texts import DECODERS, trained_padding
+from .user_source import is_written_division
 
 FAULTS = (data.PADDING_IN_LOSS, data.UNSHIFTED_LABELS, data.SHIFTED_TWICE)
 """The faults of labels, in the order of their facts."""
@@ -156,11 +157,14 @@ class Losses:
             self._end()
 
     def _multiplied(self, loss: Any) -> Finding | None:
-        """Reports a mean times the number of ranks, by whose mean DDP divides it again."""
+        """Reports a mean times the number of ranks, or divided by it as DDP's gradients are."""
         ranks = data_parallel.world()
         if is_called_by(*FRAMEWORKS) or not data_parallel.replicated() or ranks < 2:
             return None
-        if factor_of_mean(loss) != ranks or not (ranks > 2 or any(map(_names_ranks, user_codes()))):
+        factor = factor_of_mean(loss)
+        if factor * ranks == 1 and is_written_division(loss, RANKS, ranks):
+            return divided.divided_by_ranks(ranks)
+        if factor != ranks or not (ranks > 2 or any(map(_names_ranks, user_codes()))):
             return None
         is_gathered = any("gather" in node.name().lower() for node in nodes_of(loss))
         return None if is_gathered else divided.multiplied(ranks)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ..callers import user_frames, user_values
+from .graphs import PASSED_ON, before
 
 LONGEST = 5_000
 """Maximum lines of a file to parse."""
@@ -27,6 +28,35 @@ def _is_within(line: int, node: ast.If) -> bool:
     return (node.test.end_lineno or node.lineno) < line <= end or (
         line == node.lineno == end  # all in one line
     )
+
+
+def is_written_division(loss: Any, names: Collection[str], number: int) -> bool:
+    """Whether a script divides its loss by what one of the names has, and by nothing else.
+
+    A division by the accumulation may be by the same number.
+
+    Args:
+        loss: a loss, after the division.
+        names: parts of the names.
+        number: what it is divided by.
+    """
+    made = before(loss.grad_fn, PASSED_ON)
+    if made is None or made.name() != "DivBackward0":
+        return False
+    files = {file for file, _ in user_frames()}
+    divided = [each for file in files for each in _divisions(parsed(file))]
+    of_loss = [by for what, by in divided if "loss" in what]
+    are_named = [any(name in by for name in names) for by in of_loss]
+    return bool(of_loss) and all(are_named) and all(by != str(number) for _, by in divided)
+
+
+def _divisions(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """What a file divides, and by what, as source in small letters."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            yield ast.unparse(node.left).lower(), ast.unparse(node.right).lower()
+        elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):
+            yield ast.unparse(node.target).lower(), ast.unparse(node.value).lower()
 
 
 def assigned_through(attribute: str, name: str) -> int:
