@@ -53,6 +53,11 @@ def _tokens_of(model: Any) -> int:
     return 0
 
 
+def is_extended(model: Any) -> bool:
+    """Whether tokens were added to a model's embeddings."""
+    return model in _extended
+
+
 def text_faults(batch: Mapping[str, Any], labels: Any, model: Any) -> Iterator[Any]:
     """Boolean tensors on a decoder's batch; none for other batches.
 
@@ -63,7 +68,7 @@ def text_faults(batch: Mapping[str, Any], labels: Any, model: Any) -> Iterator[A
     model = base_of(getattr(model, "module", model))
     ids: Any = batch.get("input_ids")
     mask: Any = batch.get("attention_mask")
-    if not _is_shifting(model) or "shift_labels" in batch:
+    if not is_shifting(model) or "shift_labels" in batch:
         return
     if getattr(ids, "shape", ()) != labels.shape or labels.ndim != 2 or labels.shape[1] < 2:
         return
@@ -161,7 +166,7 @@ def _are(ids: Any, tokens: Any) -> Any:
     return matches
 
 
-def _is_shifting(model: Any) -> bool:
+def is_shifting(model: Any) -> bool:
     """Whether it is a transformers decoder whose loss shifts labels; Bart's doesn't."""
     kind = type(model)
     is_decoder = kind.__name__.endswith(DECODERS) and not model.config.is_encoder_decoder
