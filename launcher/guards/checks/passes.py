@@ -14,6 +14,7 @@ import wrapt
 from ...checks.finding import Check
 from ...core.private_names import LOADER_ITERATOR
 from .models import known_models
+from .passed_inputs import Inputs
 from .passed_texts import Texts
 from .reporting import is_on, safely
 
@@ -68,7 +69,7 @@ def watch(model: Any) -> None:
     """Inspects a model's first training passes, then removes the hook."""
     import torch
 
-    looks: list[Look] = [Texts()]
+    looks: list[Look] = [Texts(), Inputs()]
     left, is_eager = PASSES, False
     names: list[str] = []
 
