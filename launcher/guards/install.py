@@ -32,6 +32,7 @@ from . import (
     transformers,
 )
 from .checks import (
+    adapters,
     backward,
     batches,
     clipping,
@@ -89,7 +90,7 @@ GUARDS: tuple[Guard, ...] = (
     progress,  # counts what the optimizer's guard has counted
     *(resuming, spawned_ranks, transformers),
     *(discarded, dtypes, batches, clipping, trainer_losses, first_steps, engines, epochs),
-    *(gathers, passes, tokenizers),
+    *(adapters, gathers, passes, tokenizers),
     *(gradient_places, state_dicts, evaluations, loaded_models, optimizers, rank_schedules),
     *(held_parameters, replicas, resumes, sampled_gradients, saves, backward, schedules, texts),
     *(collectives, data_sets, loader_passes, local_evaluations, reseeded, unshuffled),

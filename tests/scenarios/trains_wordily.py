@@ -148,13 +148,102 @@ def started_twice(right: bool) -> None:
     learn(data, model)
 
 
+def other(kind: str, **more: object) -> torch.nn.Module:
+    """A small model of another class of transformers'."""
+    import transformers
+
+    names = {"pad_token_id": PAD, "bos_token_id": BEGIN, "eos_token_id": END, **more}
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    if not kind.startswith("GPT2"):
+        names["intermediate_size"] = 16
+    config = getattr(transformers, f"{kind.partition('For')[0].removesuffix('LMHeadModel')}Config")
+    return getattr(transformers, kind)(config(vocab_size=WORDS, **sizes, **names))
+
+
+def classes(value: type = int) -> list[dict[str, object]]:
+    """Texts with one of two classes."""
+    return [{"input_ids": row, "labels": value(row[1] % 2)} for row in rows(96)]
+
+
+def classed(samples: list[dict[str, object]], *, has_mask: bool = True) -> dict[str, torch.Tensor]:
+    """A batch of texts with their classes."""
+    texts = [sample["input_ids"] for sample in samples]
+    batch = {"input_ids": padded(texts, PAD)}
+    batch["labels"] = torch.tensor([sample["labels"] for sample in samples])
+    if has_mask:
+        batch["attention_mask"] = padded([[1] * len(text) for text in texts], 0)
+    return batch
+
+
+def padding_pooled(right: bool) -> None:
+    """As in https://github.com/huggingface/trl/issues/937: the model has another pad token."""
+    model = other("LlamaForSequenceClassification", pad_token_id=PAD if right else TURN)
+    trainer(model, classes(), data_collator=classed).train()
+
+
+def padding_attended(right: bool) -> None:
+    """As in https://github.com/yg211/bert_nli/pull/3: no attention_mask."""
+
+    def bare(samples):
+        return classed(samples, has_mask=right)
+
+    trainer(other("BertForSequenceClassification"), classes(), data_collator=bare).train()
+
+
+def positions_shifted(right: bool) -> None:
+    """As in https://github.com/tloen/alpaca-lora/issues/315: padding before the texts."""
+
+    def before(samples):
+        batch = collated(samples)
+        return batch if right else {name: part.flip(1) for name, part in batch.items()}
+
+    data = [sample(row) for row in rows(96)]
+    trainer(other("GPT2LMHeadModel"), data, data_collator=before).train()
+
+
+def experts_unbalanced(right: bool) -> None:
+    """As in https://github.com/huggingface/transformers/issues/44242: no balancing loss."""
+    experts = {"num_local_experts": 4, "num_key_value_heads": 2, "router_aux_loss_coef": 0.02}
+    model = other("MixtralForCausalLM", output_router_logits=right, **experts)
+    learn([sample(row) for row in rows(96)], model)
+
+
+def classes_as_numbers(right: bool) -> None:
+    """As in https://github.com/huggingface/transformers/issues/45479: one label, so numbers."""
+    model = other("BertForSequenceClassification", num_labels=2 if right else 1)
+    trainer(model, classes(int if right else float), data_collator=classed).train()
+
+
+def named_in_vain(right: bool) -> None:
+    """As in https://github.com/huggingface/peft/issues/40: another model's names."""
+    from peft import LoraConfig, get_peft_model
+
+    names = ["qkv_proj", "gate_up_proj"] if right else ["q_proj", "v_proj", "gate_proj"]
+    model = other("Phi3ForCausalLM", num_key_value_heads=2)
+    model = get_peft_model(model, LoraConfig(target_modules=[*names, "o_proj", "down_proj"]))
+    learn([sample(row) for row in rows(96)], model)
+
+
+def merged_into_both(right: bool) -> None:
+    """As in https://github.com/huggingface/peft/issues/2018: the head's adapter, tied."""
+    from peft import LoraConfig, get_peft_model
+
+    names = ["q_proj"] if right else ["q_proj", "lm_head"]
+    model = other("LlamaForCausalLM", tie_word_embeddings=True)
+    model = get_peft_model(model, LoraConfig(target_modules=names))
+    learn([sample(row) for row in rows(96)], model)
+    model = model.merge_and_unload()
+
+
 if __name__ == "__main__":
     run(
         {
             function.__name__: function
             for function in (
                 *(never_ended, ended_otherwise, cut_unanswered, answers_begun, prompts_ended),
-                *(packed_plainly, spare_rows, started_twice),
+                *(packed_plainly, spare_rows, started_twice, padding_pooled, padding_attended),
+                *(positions_shifted, experts_unbalanced, classes_as_numbers),
+                *(named_in_vain, merged_into_both),
             )
         }
     )
