@@ -58,6 +58,7 @@ from .checks import (
     replicas,
     reseeded,
     resumes,
+    rewards,
     sampled_gradients,
     saves,
     schedules,
@@ -90,7 +91,7 @@ GUARDS: tuple[Guard, ...] = (
     progress,  # counts what the optimizer's guard has counted
     *(resuming, spawned_ranks, transformers),
     *(discarded, dtypes, batches, clipping, trainer_losses, first_steps, engines, epochs),
-    *(adapters, gathers, passes, tokenizers),
+    *(adapters, gathers, passes, rewards, tokenizers),
     *(gradient_places, state_dicts, evaluations, loaded_models, optimizers, rank_schedules),
     *(held_parameters, replicas, resumes, sampled_gradients, saves, backward, schedules, texts),
     *(collectives, data_sets, loader_passes, local_evaluations, reseeded, unshuffled),
