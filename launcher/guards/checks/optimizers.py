@@ -19,6 +19,7 @@ from ...evidence.observations import observations
 from ..callers import user_place
 from . import (
     dtypes,
+    early_steps,
     evaluations,
     gradients,
     held_parameters,
@@ -99,6 +100,7 @@ class Watch:
             safely(Check.RESUMED, resumes.step, optimizer)
         if self.steps + 1 < self._next:
             return
+        early_steps.before(optimizer, self.steps + 1)
         safely(Check.TRAINED, self._look, optimizer)
 
     def after(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:

@@ -1,0 +1,225 @@
+"""Follows copies of the trained model in its first steps, to judge them as averages."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from ...checks import averages
+from ...checks.finding import Check
+from . import copied_models, early_steps
+from .copied_models import named
+from .copies import Copy, copied, sample, spread
+from .reporting import report, report_here, safely
+from .schedules import schedules
+
+HOOKED = ("torch.optim.optimizer",)
+LOOKS = 6
+"""Forward passes of a copy to look at."""
+ELEMENTS, TENSORS, NORMS = 2048, 8, 4
+"""Elements of a parameter, parameters and norm layers to compare."""
+COMPARED = 9
+"""Step before which halves are compared."""
+
+
+@dataclass(slots=True)
+class Followed:
+    """A copy and its model, as they were before the first step.
+
+    Attributes:
+        copy: the copy.
+        model: the trained model.
+        where: the user's line that made the optimizer.
+        norms: names of batch norms with statistics.
+        first: samples of the copy's weights and statistics.
+        halves: elements of the copy's and the model's parameters, if the copy is in half precision.
+        counted: how many elements the copy and the training have changed.
+        looks: forward passes that are left to be looked at.
+        waiting: samples of a pass, of the copy and of the model's statistics.
+    """
+
+    copy: weakref.ref[Any]
+    model: weakref.ref[Any]
+    where: str
+    norms: tuple[str, ...]
+    first: Copy | None
+    halves: dict[str, tuple[Any, Any]]
+    counted: Copy | None = None
+    looks: int = LOOKS
+    waiting: list[Copy] = field(default_factory=list)
+
+
+_followed: weakref.WeakKeyDictionary[Any, list[Followed]] = weakref.WeakKeyDictionary()
+"""By optimizer."""
+
+
+def install(_module: ModuleType) -> None:
+    """Looks at the copies before the first steps."""
+    early_steps.looking(Check.TRAINED, look)
+
+
+def look(optimizer: Any, step: int) -> None:
+    """Begins to follow copies before the first step, and judges those in half precision."""
+    if step == 1:
+        _followed[optimizer] = list(_begun(optimizer))
+    for each in _followed.get(optimizer, ()):
+        copy, model = each.copy(), each.model()
+        if copy is None or model is None:
+            continue
+        if step == COMPARED and each.halves:
+            each.counted = _counted(each.halves, named(copy), named(model))
+        elif each.counted is not None and each.counted.is_there:
+            ((followed, changed),) = each.counted.parts()
+            each.counted = None
+            dtype = next(str(first.dtype) for first, _ in each.halves.values())
+            each.halves.clear()
+            finding = averages.lost_in_half(
+                dtype.removeprefix("torch."), int(followed), int(changed)
+            )
+            report(finding, where=each.where, step=step)
+
+
+def _begun(optimizer: Any) -> Iterator[Followed]:
+    watch = schedules.optimizers.get(optimizer)
+    where = watch.where if watch is not None else ""
+    for copy, model in copied_models.beside(optimizer):
+        theirs, own = named(copy), named(model)
+        empty = [
+            name
+            for name, param in theirs.items()
+            if not param.numel() and getattr(own[name], "ds_numel", own[name].numel())
+        ]
+        report(averages.empty_copy(empty, len(theirs)), where=where, step=1)
+        norms = tuple(spread([*_norms_of(copy)], NORMS))
+        halves = _halves(theirs, own)
+        first = _state(copy, norms)
+        if empty or not (halves or (norms and first is not None)):
+            continue
+        each = Followed(weakref.ref(copy), weakref.ref(model), where, norms, first, halves)
+        if norms and first is not None:
+            _watch(copy, each)
+        yield each
+
+
+def _halves(theirs: dict[str, Any], own: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Elements of the copy's parameters in half precision, and of the model's."""
+    import torch
+
+    halves = torch.bfloat16, torch.float16
+    names = [
+        name
+        for name, param in theirs.items()
+        if param.dtype in halves and own[name].requires_grad and own[name].shape == param.shape
+        if sample(param) is not None and sample(own[name]) is not None
+    ]
+    pairs = ((name, theirs[name], own[name]) for name in spread(names, TENSORS))
+    return {name: (_part(one).clone(), _part(other).clone()) for name, one, other in pairs}
+
+
+def _part(param: Any) -> Any:
+    return param.detach().view(-1)[:ELEMENTS]
+
+
+def _counted(
+    halves: dict[str, tuple[Any, Any]], theirs: dict[str, Any], own: dict[str, Any]
+) -> Copy | None:
+    """Begins to copy how many elements the copy has changed, of those the training has."""
+    import torch
+
+    both, trained = [], []
+    for name, (one, other) in halves.items():
+        if theirs[name].shape != own[name].shape or theirs[name].dtype is not one.dtype:
+            return None
+        is_trained = _part(own[name]) != other
+        both.append((is_trained & (_part(theirs[name]) != one)).sum())
+        trained.append(is_trained.sum())
+    return copied([torch.stack([torch.stack(both).sum(), torch.stack(trained).sum()])])
+
+
+def _norms_of(model: Any) -> Iterator[str]:
+    """Names of batch norms with running statistics."""
+    from torch import nn
+
+    kinds = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
+    for name, layer in model.named_modules():
+        if isinstance(layer, kinds) and layer.running_mean is not None and name:
+            yield name
+
+
+def _state(model: Any, norms: tuple[str, ...]) -> Copy | None:
+    """Begins to copy samples of weights, and of the running means and variances."""
+    weights = [param for param in model.parameters() if sample(param) is not None]
+    parts = [*map(sample, spread(weights, NORMS)), *_statistics(model, norms)]
+    return None if not parts or any(part is None for part in parts) else copied(parts)
+
+
+def _statistics(model: Any, norms: tuple[str, ...]) -> list[Any]:
+    layers = [model.get_submodule(name) for name in norms]
+    return [sample(one) for layer in layers for one in (layer.running_mean, layer.running_var)]
+
+
+def _watch(copy: Any, each: Followed) -> None:
+    """Looks at the first forward passes of a copy in evaluation mode."""
+    import torch
+
+    def see(model: Any, _args: Any) -> None:
+        if torch.compiler.is_compiling() or torch.is_grad_enabled():
+            return
+        each.looks -= 1
+        if not each.looks:
+            handle.remove()
+        if not model.training:
+            safely(Check.TRAINED, _look_at_pass, model, each)
+
+    handle = copy.register_forward_pre_hook(see)
+
+
+def _look_at_pass(copy: Any, each: Followed) -> None:
+    """Compares a copy's weights and statistics with those before the first step."""
+    model = each.model()
+    if model is None or each.first is None:
+        return
+    if each.waiting and all(one.is_there for one in (each.first, *each.waiting)):
+        _judge(each, *each.waiting)
+        each.waiting.clear()
+    if each.waiting or not _has_norms(model, each.norms):
+        return
+    layers = [part for part in _statistics(model, each.norms) if part is not None]
+    now, trained = _state(copy, each.norms), copied(layers)
+    if now is None or trained is None:
+        return
+    each.waiting = [now, trained]
+    if now.is_there and trained.is_there and each.first.is_there:
+        _judge(each, now, trained)
+        each.waiting.clear()
+
+
+def _judge(each: Followed, now: Copy, trained: Copy) -> None:
+    if each.first is None or not each.looks:
+        return
+    count = 2 * len(each.norms)
+    begun, later, moved = each.first.parts(), now.parts(), trained.parts()
+    if len(begun) != len(later) or len(moved) != count:
+        return
+    is_followed = begun[:-count] != later[:-count]
+    stayed = [
+        place
+        for place in range(0, count, 2)
+        if begun[place - count] == later[place - count] != moved[place]
+    ]
+    if not is_followed or 2 * len(stayed) <= len(each.norms):
+        return
+    is_new = all(
+        not any(begun[place - count]) and {*begun[place - count + 1]} == {1.0} for place in stayed
+    )
+    each.looks = 1
+    layers = [each.norms[place // 2] for place in stayed]
+    report_here(averages.stale_statistics(layers, is_new=is_new))
+
+
+def _has_norms(model: Any, norms: tuple[str, ...]) -> bool:
+    layers = {*_norms_of(model)}
+    return layers.issuperset(norms)
