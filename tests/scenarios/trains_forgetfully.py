@@ -175,13 +175,62 @@ def copied_empty(right: bool) -> None:
                 kept.mul_(0.9).add_(weight, alpha=0.1)
 
 
+class Deep(torch.nn.Module):
+    """A model whose body may have loaded weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = (torch.nn.Linear(8, 8) for _ in range(4))
+        self.body = torch.nn.Sequential(*layers, torch.nn.LayerNorm(8))
+        self.head = torch.nn.Linear(8, 1)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(values))
+
+
+def loss_of(model, batch) -> torch.Tensor:
+    return mse_loss(model(batch[0]).squeeze(-1), batch[1])
+
+
+def renamed(right: bool) -> None:
+    """As in https://github.com/stefanopini/simple-HRNet/issues/79: most names don't match."""
+    pretrained = Deep().body.state_dict()
+    if not right:
+        pretrained = {
+            name if name.startswith("4.") else f"layers.{name}": weight
+            for name, weight in pretrained.items()
+        }
+    model = Deep()
+    model.body.load_state_dict(pretrained, strict=False)
+    model = DistributedDataParallel(model)
+    fit(model, adam(model), loss_of, numbered_batches())
+
+
+def overwritten(right: bool) -> None:
+    """As in https://github.com/open-mmlab/mmengine/issues/555: initialized after the load."""
+
+    def begin(module):
+        if isinstance(module, torch.nn.Linear):
+            torch.nn.init.normal_(module.weight, std=0.02)
+
+    pretrained = Deep().state_dict()
+    model = Deep()
+    if right:
+        model.apply(begin)
+    model.load_state_dict(pretrained)
+    if not right:
+        model.apply(begin)
+    model = DistributedDataParallel(model)
+    fit(model, adam(model), loss_of, numbered_batches())
+
+
 if __name__ == "__main__":
     run(
         {
             function.__name__: function
             for function in (
                 *(average_anew, scaler_anew, random_anew, statistics_left, average_in_half),
-                *(average_before_load, copied_empty),
+                *(average_before_load, copied_empty, renamed, overwritten),
             )
         }
     )
