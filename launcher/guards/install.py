@@ -72,6 +72,7 @@ from .checks import (
     tokenizers,
     trainer_losses,
     unshuffled,
+    watched,
     worker_draws,
 )
 
@@ -102,6 +103,7 @@ GUARDS: tuple[Guard, ...] = (
     *(held_parameters, replicas, resumes, sampled_gradients, saves, backward, schedules, texts),
     *(collectives, data_sets, loader_passes, local_evaluations, reseeded, unshuffled),
     *(divided_again, reduced_again, worker_draws),
+    watched,
 )
 
 

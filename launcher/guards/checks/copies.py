@@ -68,6 +68,13 @@ def copied(parts: Sequence[Any]) -> Copy | None:
     return Copy(host, event, ends, module)
 
 
+def is_captured(device: Any) -> bool:
+    """Whether a graph of a tensor's device is being captured."""
+    import torch
+
+    return device.type != "cpu" and _is_captured(getattr(torch, device.type, None))
+
+
 def _is_captured(module: Any) -> bool:
     """Whether a device graph is being captured, which allows no copies to the host."""
     ask = getattr(module, "is_current_stream_capturing", None)
