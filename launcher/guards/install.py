@@ -45,6 +45,7 @@ from .checks import (
     dtypes,
     engines,
     epochs,
+    evaluated_attention,
     evaluations,
     first_steps,
     gathers,
@@ -104,6 +105,7 @@ GUARDS: tuple[Guard, ...] = (
     *(collectives, data_sets, loader_passes, local_evaluations, reseeded, unshuffled),
     *(divided_again, reduced_again, worker_draws),
     watched,
+    *(evaluated_attention, watched),
 )
 
 

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from ...checks.finding import Check
+from .dropouts import dropouts
 from .loss_inputs import loss_inputs
 from .reporting import is_on, safely
 from .token_losses import token_losses
@@ -38,8 +39,13 @@ class Watch(Protocol):
         """Looks at a call of a function, and at its result."""
 
 
+DROPPING = (
+    *("dropout", "dropout1d", "dropout2d", "dropout3d"),
+    *("alpha_dropout", "feature_alpha_dropout"),
+)
 LOSSES = ("kl_div", "ctc_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
 WATCHES: dict[str, tuple[Watch, ...]] = {
+    **dict.fromkeys(DROPPING, (dropouts,)),
     **dict.fromkeys(LOSSES, (loss_inputs,)),
     "nll_loss": (loss_inputs, token_losses),
     "cross_entropy": (token_losses,),
