@@ -88,7 +88,7 @@ DOUBT = re.compile(
     re.IGNORECASE,
 )
 WRAPPERS = re.compile(
-    r"\b(?:[Tt]ask|[Cc]ommand|[Cc]ontainer|[Pp]rocess|[Bb]uild|[Ss]tage|[Ss]tep)\b[^,;|]{0,30}"
+    r"\b(?:[Tt]ask|[Cc]ommand|[Cc]ontainer|[Pp]rocess|[Bb]uild)\b[^,;|]{0,30}"
     r"\b(?:[Dd]one|[Ff]inished|[Cc]ompleted)\b"
 )
 """An end of what runs a script, as a CI prints after a failure, too."""

@@ -14,7 +14,7 @@ from ...evidence.failure_record import FailureRecord
 from .attention import no_operator
 from .build import build, isolated_build
 from .complaints import users_report
-from .configuration import configuration
+from .configuration import configuration, misspelt_option
 from .data_files import damaged_file, runtimes_check
 from .imported_from import own_module, shadowed
 from .installation import absent_package, compiled_part, missing_library, other_interpreter, twins
@@ -97,6 +97,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "http-error": http_error,
         "connection-lost": connection_lost,
         "twins": twins,
+        "misspelt-option": misspelt_option,
         "configuration": configuration,
         "refused-itself": refused_itself,
         "missing-library": missing_library,
@@ -127,7 +128,7 @@ SURER: tuple[str, ...] = (
 """Rules more specific than general entries, or entries about a waiting rank."""
 SUREST: tuple[str, ...] = (
     *("other-modules", "refused-itself", "own-address", "hidden-devices", "bare-model", "switch"),
-    *("many-launchers", "shadowed", "one-device", "no-operator"),
+    *("many-launchers", "shadowed", "one-device", "no-operator", "misspelt-option"),
 )
 """Rules more specific than any entry."""
 STEADY = {

@@ -261,8 +261,6 @@ def configuration(case: Case) -> Step | None:
     """Names the faulty key, argument or variable, and the correction."""
     if (step := _variable(case) or _joined_paths(case) or _no_script(case)) is not None:
         return step
-    if (step := _misspelt(case)) is not None:
-        return step
     for refusal in REFUSALS if case.kind else (*REFUSALS, *OF_SHELL):
         if match := re.search(refusal.words, case.message):
             groups = {name: text for name, text in match.groupdict().items() if text}
@@ -273,7 +271,7 @@ def configuration(case: Case) -> Step | None:
     return None
 
 
-def _misspelt(case: Case) -> Step | None:
+def misspelt_option(case: Case) -> Step | None:
     """An option that the printed usage spells otherwise."""
     match = UNKNOWN.search(case.message)
     _, usage, options = case.around.rpartition("usage: ")

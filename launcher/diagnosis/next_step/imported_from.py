@@ -67,7 +67,7 @@ def shadowed(case: Case) -> Step | None:
         return None
     return Step(
         f"Rename the file or folder `{module}` that is imported in place of the package, mostly in"
-        f' the folder of the start: `python -c "import {module}; print({module}.__file__,'
-        f' {module}.__path__)"` there shows it, with None for a folder. If the package itself is'
-        f" shown, it is broken: `pip install --force-reinstall {pip_name(module)}`."
+        f' the folder of the start: `python -c "import {module}; print({module})"` there shows it.'
+        " If it shows the package itself, that is broken: `pip install --force-reinstall"
+        f" {pip_name(module)}`."
     )

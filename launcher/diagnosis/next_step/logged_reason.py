@@ -9,6 +9,7 @@ from itertools import islice, takewhile
 from ...evidence.failure_record import Raised
 from .configuration import configuration
 from .instruction import FOR_DEVELOPERS, INSTRUCTION, quoted, sentences
+from .script_line import script_line
 from .step import Basis, Case, Step
 
 MUTE = ("IndexError", "StopIteration", "UnboundLocalError", "SystemExit", "ZeroDivisionError")
@@ -21,9 +22,11 @@ LOGGED = re.compile(
 """A line of a logger, and its words."""
 OF_END = re.compile(
     r"exit ?code|Sending process|Traceback \(most|\bsignal\b|\bprocess(?:es)? \d+"
-    r"|\w+(?:Error|Exception)\b"
+    r"|\w+(?:Error|Exception)\b|(?i:\b(?:job|run|task|training)\b.{0,20}\b(?:failed|crashed))"
 )
 """A line about an exception or a worker's end instead of a reason."""
+OF_OTHERS = re.compile(r"wandb: |ERROR: pip\b|\S+ ?\|? ?mlflow")
+"""Lines of trackers and installers, which a training doesn't depend on."""
 LOSS = re.compile(r"\bloss\b", re.IGNORECASE)
 NEAR = 4
 """Lines before the failure in which its reason may be."""
@@ -41,7 +44,7 @@ def _own(case: Case) -> Step | None:
     ):
         return None
     lines = takewhile(lambda line: not OF_END.search(line), case.record.log_tail)
-    near = [line for line in lines if line.strip()][-NEAR:]
+    near = [line for line in lines if line.strip() and not OF_OTHERS.match(line)][-NEAR:]
     match = next(filter(None, map(LOGGED.search, reversed(near))), None)
     if match is None or any(map(LOSS.search, near[near.index(match.string) + 1 :])):
         return None
@@ -50,7 +53,9 @@ def _own(case: Case) -> Step | None:
         text for text in texts if INSTRUCTION.search(text) and not FOR_DEVELOPERS.search(text)
     ]
     if not advice:
-        return Step(f"Look first at the error logged just before: {quoted(texts)}")
+        own = script_line(case)
+        after = f" {own.do}" if own else ""
+        return Step(f"Look first at the error logged just before: {quoted(texts)}{after}")
     why = "" if texts[0] in advice else f" It reports: {quoted(texts[:1])}"
     return Step(f"The error logged just before advises: {quoted(advice[:2])}{why}", Basis.QUOTED)
 

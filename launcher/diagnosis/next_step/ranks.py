@@ -50,7 +50,9 @@ HALF = re.compile(
     r"|file too short|source code string cannot contain null bytes|^Ran out of input"
 )
 """A module or file that another process was still writing."""
-TAKEN_PORT = re.compile(r"Address already in use|EADDRINUSE")
+TAKEN_PORT = re.compile(
+    r"Address already in use|EADDRINUSE|server socket has failed to (?:bind|listen)"
+)
 BY_SLURM = re.compile(
     r"\bsrun\b[^\n]*--ntasks-per-node[= ](?P<tasks>\d+)\b[^\n]*"
     r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|deepspeed|deepy\.py|accelerate launch)\b"

@@ -51,6 +51,8 @@ def test_what_was_logged(kind: str, message: str, before: tuple[str, ...], says:
         ("IndexError", "list index out of range", (SHARDS, "step 3 loss 2.1")),
         ("IndexError", "list index out of range", (SHARDS, *("reads a shard",) * 9)),
         ("IndexError", "list index out of range", ("[ERROR] failed (exitcode: 1) local_rank: 0",)),
+        ("KeyError", "'k'", ("ERROR: the training has failed on node 3",)),
+        ("KeyError", "'k'", ("wandb: ERROR Error while calling the API",)),
         ("ValueError", "the batch is empty: 0 rows", (SHARDS,)),
         ("subprocess.CalledProcessError", SBATCH, ("srun: error: n12: task 3: Exited",)),
     ],

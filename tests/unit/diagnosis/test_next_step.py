@@ -82,6 +82,7 @@ STARTED = (
         (["srun --ntasks-per-node=1 torchrun --nproc-per-node=8 train.py"], False),
         (["srun --ntasks-per-node=8 python train.py"], False),
         ([STARTED.format("11,602"), STARTED.format("53,100")], False),
+        ([], False),
     ],
 )
 def test_several_launchers_on_a_node(lines: list[str], *, is_told: bool) -> None:
