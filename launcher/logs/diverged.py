@@ -25,6 +25,8 @@ DEFAULT = ("", "0")
 """The group of all ranks, which a log may not name."""
 EQUAL = ("ALLREDUCE", "BROADCAST", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
 """Operations with tensors of equal size on all ranks."""
+OF_SHARDS = ("_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
+"""Operations of ZeRO-3 and FSDP, whose own entries say more about a lone rank."""
 OF_SOME = ("SEND", "RECV", "COALESCED", "UNKNOWN")
 """Operations of only some ranks, or of unknown kind."""
 FEWEST = 3
@@ -87,7 +89,8 @@ def _with_odd_rank(works: Mapping[int, tuple[Work, Evidence]]) -> Evidence | Non
         return None
     few, many = sorted(ranks_in, key=lambda work: len(ranks_in[work]))
     is_other = (few.operation, few.size) != (many.operation, many.size)
-    if len(ranks_in[few]) > 1 or few.group != many.group or not is_other:
+    is_sharded = {few.operation, many.operation} & set(OF_SHARDS)
+    if len(ranks_in[few]) > 1 or few.group != many.group or is_sharded or not is_other:
         return None
     return _evidence(works, works[min(works)][1])
 

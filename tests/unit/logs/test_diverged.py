@@ -90,7 +90,8 @@ COMMON = "".join(waits(rank, "66 ALLREDUCE 2621") for rank in (0, 1, 3))
     ("odd", "is_odd"),
     [
         ("68 ALLREDUCE 1", True),
-        ("64 _ALLGATHER_BASE 2621", True),
+        ("64 BROADCAST 2621", True),
+        ("64 _ALLGATHER_BASE 2621", False),
         ("65 ALLREDUCE 2621", False),
         ("68 SEND 1", False),
     ],
