@@ -44,8 +44,8 @@ def unshuffled(batches: Sequence[Sequence[float]], *, are_all_grouped: bool) -> 
         Check.DATA,
         certain=False,
         sentence="the samples aren't shuffled and come class by class: the first "
-        f"{count_of(len(batches), 'batch')} have {count_of(classes, 'class')}, each "
-        f"batch {'one' if most == 1 else f'at most {most}'}",
+        f"{count_of(len(batches), 'step')} have {count_of(classes, 'class')}, a batch "
+        f"{'one' if most == 1 else f'at most {most}'}",
         advice="Shuffle them in training: shuffle=True for the DataLoader, or for the "
         "DistributedSampler, with set_epoch",
         step=len(batches),

@@ -36,7 +36,8 @@ class DataSets:
 
     def __init__(self) -> None:
         self._split: weakref.WeakKeyDictionary[Any, dict[str, int]] = weakref.WeakKeyDictionary()
-        self._sent: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+        self._sent: weakref.WeakKeyDictionary[Any, tuple[Any, dict[str, Any]]]
+        self._sent = weakref.WeakKeyDictionary()  # by loader: its workers' iterator, and attributes
         self._weighted: weakref.WeakSet[Any] = weakref.WeakSet()
         self._trained: Any = None  # the Subset of the last training, weakly
         self._transforms: dict[str, int] = {}  # those of its data set then
@@ -51,8 +52,6 @@ class DataSets:
         """Looks at a loader that begins."""
         if now is Phase.TRAINING:
             self._look_at_weights(loader)
-            if loader.num_workers and loader.persistent_workers:
-                self._look_at_kept(loader)
         self._look_at_subsets(loader.dataset, now)
 
     def _look_at_weights(self, loader: Any) -> None:
@@ -69,17 +68,21 @@ class DataSets:
                 sizes = len(sampler.weights), len(loader.dataset)
                 report_here(sampling.weighted_by_class(*sizes, certain=is_of_torch))
 
-    def _look_at_kept(self, loader: Any) -> None:
+    def begun(self, loader: Any, iterator: Any, now: Phase) -> None:
         """Reports attributes that have changed since persistent workers began."""
-        now = {
-            name: value
-            for name, value in getattr(loader.dataset, "__dict__", {}).items()
-            if type(value) in PLAIN
-        }
-        sent = self._sent.setdefault(loader, now)
-        changed = [name for name, value in now.items() if sent.get(name, value) != value]
-        read = used_by(type(loader.dataset), MAKING).attributes if changed else ()
-        report_here(sampling.kept_by_workers([name for name in changed if name in read]))
+        if now is not Phase.TRAINING or not (loader.num_workers and loader.persistent_workers):
+            return
+        held = getattr(loader.dataset, "__dict__", {})
+        plain = {name: value for name, value in held.items() if type(value) in PLAIN}
+        of, sent = self._sent.get(loader, (None, plain))
+        if of is None or of() is not iterator:  # its workers have begun just now
+            self._sent[loader] = weakref.ref(iterator), plain
+            return
+        changed = [name for name, value in plain.items() if sent.get(name, value) != value]
+        if changed and not any(map(_is_shared, held.values())):
+            read = used_by(type(loader.dataset), MAKING).attributes
+            found = [name for name in changed if name in read]
+            report_here(sampling.kept_by_workers(found))
 
     def _look_at_subsets(self, data: Any, now: Phase) -> None:
         """Compares an evaluation's subset with that of the last training."""
@@ -133,3 +136,12 @@ def _transforms_of(data: Any) -> dict[str, int]:
 
 def _listed(indices: Any) -> Sequence[int]:
     return indices.tolist() if hasattr(indices, "tolist") else list(indices)
+
+
+def _is_shared(value: Any) -> bool:
+    """Whether an attribute is in memory that workers share."""
+    import torch
+
+    is_tensor = isinstance(value, torch.Tensor)
+    of_python = type(value).__module__.startswith("multiprocessing.")
+    return value.is_shared() if is_tensor else of_python

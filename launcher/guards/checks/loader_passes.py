@@ -41,6 +41,7 @@ def install(module: ModuleType) -> None:
             iterator = wrapped(*args, **kwargs)
         finally:
             worker_draws.board = None
+        safely(Check.DATA, data_sets.begun, loader, iterator, now)
         safely(Check.DATA, seeds.begun, iterator, now)
         safely(Check.DATA, worker_draws.begun, iterator)
         safely(Check.DATA, local_evaluations.begin, loader, iterator, now)

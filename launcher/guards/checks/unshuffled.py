@@ -119,7 +119,7 @@ def _labels_in(data: Any) -> Iterator[list[float]]:
     """Evenly spread values of each list or 1-D array with a whole number for each sample."""
     import torch
 
-    size = len(data)
+    size = len(data) or 1
     held = list(getattr(data, "__dict__", {}).values())
     parts = chain.from_iterable(part if isinstance(part, tuple) else (part,) for part in held)
     for part in parts:
@@ -130,6 +130,6 @@ def _labels_in(data: Any) -> Iterator[list[float]]:
             continue
         is_tensor = isinstance(part, torch.Tensor) and part.device.type == "cpu"
         is_whole = is_tensor and not (part.is_floating_point() or part.is_complex())
-        is_whole |= getattr(getattr(part, "dtype", None), "kind", "") in ("i", "u")
-        if is_whole and tuple(part.shape) == (size,):
+        is_array = type(part).__module__ == "numpy" and hasattr(part, "dtype")
+        if (is_whole or (is_array and part.dtype.kind in "iu")) and tuple(part.shape) == (size,):
             yield [float(part[place * (size - 1) // SPREAD]) for place in range(SPREAD)]

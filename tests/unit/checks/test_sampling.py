@@ -34,10 +34,10 @@ def test_training_without_shuffling() -> None:
     batches = [ALL[place : place + 8] for place in range(0, 56, 8)]
     found = sampling.unshuffled(batches, are_all_grouped=False)
     assert found is not None
-    assert "the first 7 batches have 3 classes, each batch at most 2" in found.line
+    assert "the first 7 steps have 3 classes, a batch at most 2" in found.line
     one = sampling.unshuffled([[3.0] * 8] * 3, are_all_grouped=True)
     assert one is not None
-    assert "the first 3 batches have 1 class, each batch one" in one.line
+    assert "the first 3 steps have 1 class, a batch one" in one.line
     assert sampling.unshuffled([[3.0] * 8] * 3, are_all_grouped=False) is None
     assert sampling.unshuffled([[0.0, 1.0] * 4] * 3, are_all_grouped=True) is None
 

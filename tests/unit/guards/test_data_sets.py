@@ -61,20 +61,30 @@ def test_weights_for_classes(told: Told) -> None:
     assert "may be meant" not in said
 
 
-@pytest.mark.parametrize(("name", "keeps", "is_found"), [("epoch", 1, 1), ("seen", 1, 0)])
-def test_attributes_that_workers_keep(told: Told, name: str, keeps: int, is_found: int) -> None:
-    """Only those that samples are made with, and of persistent workers."""
-    for persists in (False, True):
-        watched, samples = DataSets(), Staged()
-        loader = torch.utils.data.DataLoader(
-            samples, num_workers=1, persistent_workers=persists and bool(keeps)
-        )
-        watched.begin(loader, Phase.TRAINING)
-        watched.begin(loader, Phase.TRAINING)
-        assert not told()
-        setattr(samples, name, 1)
-        watched.begin(loader, Phase.TRAINING)
-        assert len(told()) == (is_found and persists)
+@pytest.mark.parametrize(
+    ("name", "kind", "is_found"),
+    [
+        ("epoch", "persistent", True),
+        ("epoch", "new", False),
+        ("epoch", "restarted", False),
+        ("epoch", "shared", False),
+        ("seen", "persistent", False),
+    ],
+)
+def test_attributes_that_workers_keep(told: Told, name: str, kind: str, *, is_found: bool) -> None:
+    """Only those that samples are made with, of persistent workers, and none is shared."""
+    watched, samples = DataSets(), Staged()
+    persists = kind != "new"
+    loader = torch.utils.data.DataLoader(samples, num_workers=1, persistent_workers=persists)
+    if kind == "shared":
+        samples.transform = torch.zeros(1).share_memory_()
+    iterator, other = Staged(), Staged()
+    watched.begun(loader, iterator, Phase.TRAINING)
+    watched.begun(loader, iterator, Phase.TRAINING)
+    assert not told()
+    setattr(samples, name, 1)
+    watched.begun(loader, other if kind == "restarted" else iterator, Phase.TRAINING)
+    assert len(told()) == is_found
 
 
 def split(watched: DataSets, samples: Any) -> tuple[Any, Any]:
