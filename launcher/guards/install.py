@@ -36,6 +36,7 @@ from .checks import (
     averages,
     backward,
     batches,
+    chats,
     clipping,
     collectives,
     copied_models,
@@ -98,7 +99,7 @@ GUARDS: tuple[Guard, ...] = (
     progress,  # counts what the optimizer's guard has counted
     *(resuming, spawned_ranks, transformers),
     *(discarded, dtypes, batches, clipping, trainer_losses, first_steps, engines, epochs),
-    *(adapters, gathers, passes, rewards, tokenizers),
+    *(adapters, chats, gathers, passes, rewards, tokenizers),
     *(gradient_places, state_dicts, evaluations, loaded_models, optimizers, rank_schedules),
     *(copied_models, averages, loaded_parts, pretrained, resumed_averages),
     *(held_parameters, replicas, resumes, sampled_gradients, saves, backward, schedules, texts),

@@ -5,7 +5,7 @@ trains_wordily.py NAME... [--right]
 
 import torch
 from says_words import WORDS, run
-from small_texts import BEGIN, END, PAD, rows, small, trainer
+from small_texts import BEGIN, END, PAD, rows, small, stored, trainer
 
 TURN, ASKED = 3, 4
 """Special tokens that end a turn, and a question."""
@@ -235,6 +235,74 @@ def merged_into_both(right: bool) -> None:
     model = model.merge_and_unload()
 
 
+def chat(template: str) -> tuple[object, list[list[dict[str, str]]]]:
+    """A tokenizer with a template, and chats of two turns."""
+    tokenizer = speaker()
+    tokenizer.chat_template = "{% for m in messages %}" + template + "{{ '<|turn|> ' }}{% endfor %}"
+    tokenizer.chat_template += "{% if add_generation_prompt %}{{ '<|asked|>' }}{% endif %}"
+    chats = []
+    for row in rows(96):
+        words = " ".join(map(str, words_of(row)))
+        asked = {"role": "user", "content": words}
+        chats.append(
+            [asked, {"role": "assistant", "content": f"9 10 11 12 13 14 <|asked|> {words}"}]
+        )
+    return tokenizer, chats
+
+
+def tokens_of(tokenizer, text: str) -> list[int]:
+    return tokenizer(text)["input_ids"]
+
+
+def prompted_again(right: bool) -> None:
+    """As in https://github.com/OpenBMB/MiniCPM-V/issues/141: a prompt behind the answer."""
+    tokenizer, chats = chat("{{ m['content'] + ' ' }}")
+    asked = {"tokenize": False, "add_generation_prompt": not right}
+    texts = [tokenizer.apply_chat_template(each, **asked) for each in chats]
+    model = small("Llama")
+    model.generation_config.eos_token_id = [END, TURN, ASKED]
+    learn([sample(tokens_of(tokenizer, text)) for text in texts], model)
+
+
+def thoughts_dropped(right: bool) -> None:
+    """As in https://github.com/axolotl-ai-cloud/axolotl/issues/3088: those of earlier turns."""
+    kept = "m['content'] if loop.last else m['content'].split('<|asked|> ')[-1]"
+    tokenizer, chats = chat("{{ (" + ("m['content']" if right else kept) + ") + ' ' }}")
+    pairs = zip(chats, chats[1:], strict=False)
+    texts = [tokenizer.apply_chat_template([*a, *b], tokenize=False) for a, b in pairs]
+    model = small("Llama")
+    model.generation_config.eos_token_id = [END, TURN]
+    learn([sample(tokens_of(tokenizer, text)) for text in texts], model)
+
+
+def markers_unknown(right: bool) -> None:
+    """As in https://github.com/Modalities/modalities/issues/383: several tokens each."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    signs = ["<pad>", "<s>", "</s>", *"<|>_imend0123456789 "]
+    letters = Tokenizer(models.WordLevel({sign: n for n, sign in enumerate(signs)}, "<pad>"))
+    letters.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    names = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=letters, **names)
+    if right:
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>"]})
+    texts = (f"{' '.join(map(str, row))}<|im_end|></s>" for row in rows(96))
+    learn([sample(tokens_of(tokenizer, text)) for text in texts])
+
+
+def another_tokenizer(right: bool) -> None:
+    """As in https://github.com/HUBioDataLab/SELFormer/issues/19: other words' embeddings."""
+    from transformers import LlamaForCausalLM
+
+    torch.manual_seed(0)
+    model = small("Llama")
+    if not right:
+        torch.nn.init.normal_(model.lm_head.weight, std=20.0)
+    model = LlamaForCausalLM.from_pretrained(stored(model))
+    learn([sample(row) for row in rows(96)], model)
+
+
 if __name__ == "__main__":
     run(
         {
@@ -243,7 +311,8 @@ if __name__ == "__main__":
                 *(never_ended, ended_otherwise, cut_unanswered, answers_begun, prompts_ended),
                 *(packed_plainly, spare_rows, started_twice, padding_pooled, padding_attended),
                 *(positions_shifted, experts_unbalanced, classes_as_numbers),
-                *(named_in_vain, merged_into_both),
+                *(named_in_vain, merged_into_both, prompted_again, thoughts_dropped),
+                *(markers_unknown, another_tokenizer),
             )
         }
     )

@@ -33,6 +33,10 @@ _new: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary
 """By model: ids of the parameters that its checkpoint lacks."""
 
 
+loaded: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Models that `from_pretrained` has made."""
+
+
 def install(module: ModuleType) -> None:
     """Wraps the loading of models, and the reading and making of adapters."""
     if module.__name__ == LOADING:
@@ -138,6 +142,7 @@ def _loaded(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     if not isinstance(result, tuple):
         return result
     model, info = result
+    loaded.add(model)
     if not any(map(kwargs.get, DTYPES)):
         dtypes.unasked.add(model)
     safely(Check.TRAINED, _note_missing, model, info)

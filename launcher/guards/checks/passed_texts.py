@@ -10,7 +10,7 @@ from ...checks.finding import Finding, first_of
 from ...checks.rows import Row
 from ..callers import user_place
 from ..model_facts import base_of
-from . import tokenizers
+from . import chats, tokenizers
 from .copies import Copy, copied
 from .reporting import report
 from .texts import IGNORED, is_extended, is_shifting
@@ -19,6 +19,8 @@ ROWS = 16
 """Maximum rows of a batch to inspect."""
 BATCHES = 3
 """Minimum batches to judge."""
+SAMPLES, LONGEST = 4, 128
+"""Maximum rows of a batch, and tokens of a row, in which markers are looked for."""
 ENOUGH = 24
 """Rows that are enough to judge."""
 PACKING = ("cu_seq_lens_q", "seq_idx", "position_ids")
@@ -36,6 +38,7 @@ class Texts:
         self.is_open = True
         self._copies: list[Copy] = []
         self._starts: list[Copy] = []
+        self._samples: list[Copy] = []
         self._rows = 0
         self._is_plain = True
         self._where = ""
@@ -86,6 +89,9 @@ class Texts:
                 return
             self._copies.append(copy)
             self._rows += min(len(ids), ROWS)
+            if len(self._copies) <= BATCHES and tokenizers.are_known():
+                sample = copied([*ids[:SAMPLES, :LONGEST].float()])
+                self._samples += [] if sample is None else [sample]
         is_enough = len(self._copies) >= BATCHES and self._rows >= ENOUGH
         if is_enough and all(copy.is_there for copy in self._copies):
             self.is_open = False
@@ -97,7 +103,10 @@ class Texts:
         rows = [Row(*map(int, row)) for part in parts for row in part]
         yield judged.unanswered(rows)
         yield judged.endless(rows)
-        yield _other_end(rows, model)
+        texts = [[*map(int, text)] for copy in self._samples for text in copy.parts()]
+        of_chats = [*chats.judgements(rows, texts)]
+        yield from of_chats
+        yield None if any(of_chats) else _other_end(rows, model)
         begin = getattr(model.config, "bos_token_id", None)
         ends = {*stops_of(model), *tokenizers.ends()}
         begin = None if begin in (*ends, model.config.pad_token_id) else begin

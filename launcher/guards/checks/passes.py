@@ -15,6 +15,7 @@ from ...checks.finding import Check
 from ...core.private_names import LOADER_ITERATOR
 from .models import known_models
 from .passed_inputs import Inputs
+from .passed_losses import Guesses
 from .passed_texts import Texts
 from .reporting import is_on, safely
 
@@ -70,16 +71,16 @@ def watch(model: Any) -> None:
     import torch
 
     looks: list[Look] = [Texts(), Inputs()]
-    left, is_eager = PASSES, False
+    guesses = Guesses()
+    left = PASSES
     names: list[str] = []
 
     def see(model: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
-        nonlocal left, is_eager
+        nonlocal left
         if not left or torch.compiler.is_compiling():
             return
         if not model.training or not torch.is_grad_enabled():
             return
-        is_eager = True
         left -= 1
         if not names:
             names.extend(inspect.signature(model.forward).parameters)
@@ -89,7 +90,16 @@ def watch(model: Any) -> None:
         if not left:
             handle.remove()
 
+    def note(model: Any, _args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling() or not model.training or not torch.is_grad_enabled():
+            return
+        if guesses.is_open:
+            safely(Check.DATA, guesses.look, model, output)
+        if not guesses.is_open:
+            after.remove()
+
     handle = model.register_forward_pre_hook(see, with_kwargs=True)
+    after = model.register_forward_hook(note)
 
 
 passes = Passes()

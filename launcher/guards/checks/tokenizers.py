@@ -91,3 +91,17 @@ def paddings() -> set[int]:
     """The padding tokens of the known tokenizers."""
     found = (getattr(tokenizer, "pad_token_id", None) for tokenizer in _known)
     return {pad for pad in found if isinstance(pad, int)}
+
+
+def are_known() -> bool:
+    """Whether the process has a tokenizer."""
+    return bool(_known)
+
+
+def is_known(token: str) -> bool:
+    """Whether any known tokenizer has a token."""
+    for tokenizer in _known:
+        number = tokenizer.convert_tokens_to_ids(token)
+        if number is not None and number != getattr(tokenizer, "unk_token_id", None):
+            return True
+    return False
