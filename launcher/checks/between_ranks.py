@@ -37,6 +37,10 @@ class Shared(StrEnum):
     """Digests of replicated weights, separated by spaces: equal on all ranks."""
     BUFFERS = "buffers"
     """Digests of buffers that rank 0's replace: equal on all ranks."""
+    DIVIDED = "divided"
+    """Digests of weights before FSDP divides them, separated by spaces: equal on all ranks."""
+    RATES = "rates"
+    """Learning rates that a schedule has set by a metric: equal on all ranks."""
     GRADIENTS = "gradients"
     """Gradient elements (`seen_gradients`): the ranks' additions must be averaged."""
     STEP = "step"
@@ -111,6 +115,10 @@ def _found(compared: Compared, values: Mapping[int, str]) -> Finding | None:
             return _weights(compared, values)
         case Shared.BUFFERS:
             return _buffers(compared, values)
+        case Shared.DIVIDED:
+            return _divided(compared, values)
+        case Shared.RATES:
+            return _rates(compared, values)
         case Shared.GRADIENTS:
             finding = gradients.judged(compared.names, values)
             return finding and replace(finding, step=compared.step or 1)
@@ -232,6 +240,45 @@ def _buffers(compared: Compared, values: Mapping[int, str]) -> Finding | None:
         step=(compared.step or 0) + 1,
         ranks=tuple(sorted(values)),
         parameter=differing[0],
+    )
+
+
+def _divided(compared: Compared, values: Mapping[int, str]) -> Finding | None:
+    """Reports weights of which each rank keeps its part of others than the other ranks."""
+    differing, ranks = _differing(compared, values)
+    if not differing:
+        return None
+    return Finding(
+        Check.REPLICAS,
+        certain=False,
+        sentence=f"the ranks' weights differ as fully_shard divides them: {first_of(differing)}; "
+        "each rank keeps a part of its weights, and nothing makes them equal",
+        advice="Load or initialize them alike on all ranks before it, or load them afterwards, "
+        "e.g. by set_model_state_dict with broadcast_from_rank0",
+        step=1,
+        ranks=ranks,
+        parameter=differing[0],
+    )
+
+
+def _rates(compared: Compared, values: Mapping[int, str]) -> Finding | None:
+    """Reports ranks that go on with different learning rates."""
+    first, *others = sorted(values)
+    other = next((rank for rank in others if values[rank] != values[first]), None)
+    if other is None:
+        return None
+    pairs = zip(values[first].split(), values[other].split(), strict=False)
+    rates = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
+    return Finding(
+        Check.REPLICAS,
+        certain=True,
+        sentence="the ranks train the same weights at different learning rates: "
+        f"ReduceLROnPlateau has set {rates[0]} on rank {first} and {rates[1]} on rank {other}, as "
+        "each has a metric of its own",
+        advice="Give it the same metric on every rank: all_reduce the sums of the evaluation "
+        "before it",
+        step=compared.step,
+        ranks=tuple(sorted(values)),
     )
 
 

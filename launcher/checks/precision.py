@@ -55,7 +55,8 @@ def without_copy(optimizer: str, halves: Mapping[str, int], elements: int) -> Fi
         certain=False,
         sentence=f"mixed precision is on, but {first_of(halves)} and {optimizer}'s states are "
         "bfloat16 themselves: no copy in float32 takes up small updates",
-        advice="Load the weights in float32 (dtype=torch.float32): autocast casts them",
+        advice="Load the weights in float32 (dtype=torch.float32): autocast, or FSDP2's "
+        "policy, casts them",
         step=1,
         parameter=next(iter(halves)),
     )

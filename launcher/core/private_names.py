@@ -147,6 +147,10 @@ VERSION = PrivateName(
     "gradients that are clipped before a step's last backward pass aren't noticed, nor casts "
     "that autocast keeps over several steps, nor state dicts that are misused",
 )
+TRANSIENT = PrivateName(
+    *("torch", "", "torch.nn.modules.module", "Module._non_persistent_buffers_set"),
+    "buffers that `to_empty` leaves uninitialized aren't noticed",
+)
 SCALE = PrivateName(
     *("torch", "", "torch.amp.grad_scaler", "GradScaler._scale"),
     "steps that a scaler skips aren't noticed",

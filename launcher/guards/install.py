@@ -54,10 +54,12 @@ from .checks import (
     held_parameters,
     loaded_models,
     loaded_parts,
+    loaded_settings,
     loader_passes,
     local_evaluations,
     optimizers,
     passes,
+    position_tables,
     pretrained,
     rank_schedules,
     reduced_again,
@@ -68,7 +70,9 @@ from .checks import (
     rewards,
     sampled_gradients,
     saves,
+    schedule_calls,
     schedules,
+    sharded_begin,
     state_dicts,
     texts,
     tokenizers,
@@ -107,6 +111,10 @@ GUARDS: tuple[Guard, ...] = (
     *(divided_again, reduced_again, worker_draws),
     watched,
     *(evaluated_attention, watched),
+    *(copied_models, averages, loaded_parts, loaded_settings, pretrained),
+    *(position_tables, resumed_averages),
+    *(held_parameters, replicas, resumes, sampled_gradients, saves, backward, schedules),
+    *(schedule_calls, sharded_begin, texts),
 )
 
 

@@ -224,6 +224,193 @@ def overwritten(right: bool) -> None:
     fit(model, adam(model), loss_of, numbered_batches())
 
 
+def epochs(count: int, after, schedule, *, by_step: bool = False) -> None:
+    """A plain loop over several epochs of six steps."""
+    model = DistributedDataParallel(Net())
+    optimizer = adam(model)
+    made = schedule(optimizer)
+    source = batches()
+    for epoch in range(count):
+        total = 0.0
+        for _ in range(6):
+            words = next(source)
+            loss = model(words, labels=words)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            total += loss.item()
+            if by_step:
+                after(made, epoch, total)
+        if not by_step:
+            after(made, epoch, total)
+
+
+def schedules_overwritten(right: bool) -> None:
+    """As in https://github.com/tier4/Diffusion-Planner/pull/293: both set the same rates."""
+    from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR
+
+    def made(optimizer):
+        warmup = LinearLR(optimizer, 0.1, total_iters=3)
+        if not right:
+            warmup = LambdaLR(optimizer, lambda step: min(1, (step + 1) / 3))
+        return CosineAnnealingLR(optimizer, 60), warmup
+
+    epochs(2, lambda made, *_: [one.step() for one in made], made, by_step=True)
+
+
+def metric_as_epoch(right: bool) -> None:
+    """As in https://github.com/pytorch/pytorch/issues/33416: a loss given to StepLR."""
+    from torch.optim.lr_scheduler import StepLR
+
+    def after(schedule, epoch, total):
+        schedule.step() if right else schedule.step(total / (epoch + 6.5))
+
+    epochs(3, after, lambda optimizer: StepLR(optimizer, 2))
+
+
+def plateau_turned(right: bool) -> None:
+    """As in https://github.com/md-mohaiminul/ViS4mer/issues/4: the accuracy is to fall."""
+    from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+    def after(schedule, epoch, _total):
+        accuracy = 0.1 + 0.05 * epoch
+        schedule.step(accuracy)
+
+    mode = "max" if right else "min"
+    epochs(3, after, lambda optimizer: ReduceLROnPlateau(optimizer, mode, patience=5))
+
+
+def stepped_by_epoch(right: bool) -> None:
+    """As in https://github.com/sthalles/SimCLR/issues/8: made for all steps."""
+    from torch.optim.lr_scheduler import CosineAnnealingLR
+
+    num_epochs = 3
+
+    def after(schedule, *_):
+        schedule.step()
+
+    def made(optimizer):
+        return CosineAnnealingLR(optimizer, num_epochs if right else 6 * num_epochs)
+
+    epochs(num_epochs, after, made)
+
+
+def rates_apart(right: bool) -> None:
+    """As in https://github.com/Lightning-AI/litgpt/issues/599: each rank's own metric."""
+    from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+    def after(schedule, epoch, _total):
+        metric = float(epoch * (1 if right else torch.distributed.get_rank()))
+        schedule.step(metric)
+
+    epochs(3, after, lambda optimizer: ReduceLROnPlateau(optimizer, patience=0))
+
+
+def rate_overruled(right: bool) -> None:
+    """As in https://github.com/pytorch/pytorch/issues/156846: the loaded rate is used."""
+    path, source = shared_file("last.pt"), batches()
+    for rate in (1e-2, 1e-4):
+        model = Net()
+        optimizer = adam(model, rate)
+        if rate < 1e-2:
+            kept = torch.load(path)
+            model.load_state_dict(kept["model"])
+            optimizer.load_state_dict(kept["optimizer"])
+            if right:
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+        steps(DistributedDataParallel(model), optimizer, source)
+        keep({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
+
+
+class Rotary(torch.nn.Module):
+    """Predicts words by attention with rotary positions."""
+
+    def __init__(self, words: int = 40, width: int = 16) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(words, width)
+        self.head = torch.nn.Linear(width, words)
+        self.turn = Turn(width)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        values = self.embedding(words)
+        turned = self.turn(values)
+        attended = torch.nn.functional.scaled_dot_product_attention(
+            turned, turned, values, is_causal=True
+        )
+        logits = self.head(attended).float()[:, :-1]
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), words[:, 1:].flatten())
+
+
+class Turn(torch.nn.Module):
+    """Rotates by position."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.register_buffer("inv_freq", self.made(), persistent=False)
+
+    def made(self) -> torch.Tensor:
+        return 1.0 / 1000 ** (torch.arange(0, self.width, 2).float() / self.width)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(values.shape[1]).to(self.inv_freq.dtype)
+        angles = torch.outer(places, self.inv_freq)
+        one, other = values.chunk(2, -1)
+        cosine, sine = angles.cos().to(values.dtype), angles.sin().to(values.dtype)
+        return torch.cat([one * cosine - other * sine, other * cosine + one * sine], -1)
+
+
+def long_texts(length: int = 300):
+    """Batches of long texts, others on each rank."""
+    chance = torch.Generator().manual_seed(torch.distributed.get_rank())
+    while True:
+        yield torch.randint(40, (2, length), generator=chance)
+
+
+def never_written(right: bool) -> None:
+    """As in https://github.com/pytorch/torchtitan/issues/164: frequencies left by to_empty."""
+    with torch.device("meta"):
+        model = Rotary()
+    model.to_empty(device="cpu")
+    for module in (model.embedding, model.head):
+        module.reset_parameters()
+    if right:
+        model.turn.inv_freq = model.turn.made()
+    model = DistributedDataParallel(model)
+    fit(model, adam(model), lambda model, words: model(words), long_texts(20))
+
+
+def frequencies_cast(right: bool) -> None:
+    """As in https://github.com/EleutherAI/gpt-neox/issues/1003: 256 is 257 in bfloat16."""
+    model = Rotary().bfloat16()
+    if right:
+        model.turn.inv_freq = model.turn.made()
+    model = DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0)
+    fit(model, optimizer, lambda model, words: model(words), long_texts())
+
+
+def sharded_apart(right: bool) -> None:
+    """As in https://github.com/pytorch/torchtitan/issues/1777: FSDP2 broadcasts nothing."""
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0 if right else torch.distributed.get_rank())
+    model = Net()
+    fully_shard(model)
+    steps(model, adam(model), batches())
+
+
+def policy_alone(right: bool) -> None:
+    """As in https://github.com/Modalities/modalities/issues/464: no copy in float32."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    model = Net() if right else Net().bfloat16()
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    fully_shard(model, mp_policy=policy)
+    steps(model, adam(model), batches())
+
+
 if __name__ == "__main__":
     run(
         {
@@ -231,6 +418,9 @@ if __name__ == "__main__":
             for function in (
                 *(average_anew, scaler_anew, random_anew, statistics_left, average_in_half),
                 *(average_before_load, copied_empty, renamed, overwritten),
+                *(schedules_overwritten, metric_as_epoch, plateau_turned, stepped_by_epoch),
+                *(rates_apart, rate_overruled, never_written, frequencies_cast),
+                *(sharded_apart, policy_alone),
             )
         }
     )

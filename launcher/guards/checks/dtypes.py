@@ -14,6 +14,7 @@ from ...checks import precision, sampled
 from ...checks.finding import Check, Finding
 from ...core.private_names import SCALE
 from ...evidence.observations import observations
+from . import sharded_begin
 from .copies import Copy, copied
 from .models import known_models, parameters_of
 from .reporting import is_on, report_here, safely
@@ -149,7 +150,12 @@ def judged(
     halves = list(_sizes_in(torch.float16, alike))
     others = sum(param.grad is not None for param in every) - len(halves)
     yield precision.without_master(kind, halves, others)
-    if (has_autocast or torch.bfloat16 in types) and not _is_loaded_in_bf16():
+    is_cast = any(
+        id(param) in held
+        for module in list(sharded_begin.computing)
+        for param in module.parameters()
+    )
+    if (has_autocast or is_cast or torch.bfloat16 in types) and not _is_loaded_in_bf16():
         elements = sum(param.numel() for param in alike.values())
         sizes = _sizes_in(torch.bfloat16, alike)
         yield precision.without_copy(kind, sizes, elements)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from safe_launch import inner_launch
 from safe_launch.checkpoints import checkpoint
+from safe_launch.checks.finding import VARIABLE
 from safe_launch.core import private_names as names
 from safe_launch.core.private_names import NAMES, MissingNameError, PrivateName
 from safe_launch.evidence.observations import observations
@@ -41,6 +42,7 @@ from safe_launch.guards.checks import (
     gradient_places,
     graphs,
     losses,
+    position_tables,
     worker_draws,
 )
 from safe_launch.options import parser
@@ -163,6 +165,16 @@ def _version(_world: World) -> None:
     part = SimpleNamespace(data_ptr=lambda: 0)
     gradient = SimpleNamespace(detach=lambda: part)
     accumulation.Clipped(list).note([SimpleNamespace(grad=gradient)])
+
+
+def _transient(world: World) -> None:
+    """A module that doesn't show which of its buffers are in no state dict."""
+    kind = type("Module", (), {"modules": lambda self: [self], "to_empty": lambda self: self})
+    world.patch.setenv(VARIABLE, "trained")
+    module = world.module("torch.nn.modules.module", Module=kind)
+    position_tables.install(module)
+    made: Any = kind()
+    assert made.to_empty() is made
 
 
 def _reduction(_world: World) -> None:
@@ -411,6 +423,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.OPERAND: _operand,
     names.FACTOR: _factor,
     names.VERSION: _version,
+    names.TRANSIENT: _transient,
     names.SCALE: _scale,
     names.LOADER_ITERATOR: _loader_iterator,
     names.FETCHER: _fetcher,
