@@ -80,6 +80,7 @@ from .checks import (
     unshuffled,
     watched,
     worker_draws,
+    zeroed_rows,
 )
 
 
@@ -114,7 +115,7 @@ GUARDS: tuple[Guard, ...] = (
     *(copied_models, averages, loaded_parts, loaded_settings, pretrained),
     *(position_tables, resumed_averages),
     *(held_parameters, replicas, resumes, sampled_gradients, saves, backward, schedules),
-    *(schedule_calls, sharded_begin, texts),
+    *(schedule_calls, sharded_begin, texts, zeroed_rows),
 )
 
 

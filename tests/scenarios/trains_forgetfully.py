@@ -411,6 +411,25 @@ def policy_alone(right: bool) -> None:
     steps(model, adam(model), batches())
 
 
+def rows_decayed(right: bool) -> None:
+    """As in https://github.com/huggingface/diffusers/issues/507: weight decay moves old words."""
+    model = Net().requires_grad_(False)
+    weight = model.embedding.weight.requires_grad_(True)
+    old = torch.arange(len(weight)) < 36
+    first = weight.detach().clone()
+    wrapped, source = DistributedDataParallel(model), batches()
+    optimizer = torch.optim.AdamW([weight], lr=1e-2)
+    for _ in range(STEPS):
+        words = next(source)
+        wrapped(words, labels=words).backward()
+        weight.grad[old] = 0
+        optimizer.step()
+        optimizer.zero_grad()
+        if right:
+            with torch.no_grad():
+                weight[old] = first[old]
+
+
 if __name__ == "__main__":
     run(
         {
@@ -420,7 +439,7 @@ if __name__ == "__main__":
                 *(average_before_load, copied_empty, renamed, overwritten),
                 *(schedules_overwritten, metric_as_epoch, plateau_turned, stepped_by_epoch),
                 *(rates_apart, rate_overruled, never_written, frequencies_cast),
-                *(sharded_apart, policy_alone),
+                *(sharded_apart, policy_alone, rows_decayed),
             )
         }
     )

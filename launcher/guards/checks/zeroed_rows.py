@@ -1,0 +1,146 @@
+"""Looks at the rows of embeddings that batches use, and at their gradients."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from ...checks import zeroed_rows
+from ...checks.finding import Check
+from . import early_steps
+from .copies import Copy, copied
+from .models import known_models, parameters_of
+from .reporting import report, safely
+from .schedules import schedules
+
+HOOKED = ("torch.nn.modules.sparse",)
+FIRST = 2
+"""The first step to look at."""
+USED, COLUMNS = 256, 8
+"""Words of a batch, and columns of a row to compare."""
+MOST = 2
+"""Embeddings to look at."""
+
+
+@dataclass(slots=True)
+class Used:
+    """The rows of an embedding that are in use.
+
+    Attributes:
+        module: the embedding.
+        name: of its weight.
+        ids: the last batch's words.
+        before: words, gradients that are zero, and values before the last step.
+        waiting: words, gradients and moves of the steps.
+    """
+
+    module: weakref.ref[Any]
+    name: str
+    ids: Any = None
+    before: tuple[Any, Any, Any] | None = None
+    waiting: list[Copy] = field(default_factory=list)
+
+
+_used: weakref.WeakKeyDictionary[Any, list[Used]] = weakref.WeakKeyDictionary()
+"""By optimizer."""
+
+
+def install(_module: ModuleType) -> None:
+    """Looks before the first steps."""
+    early_steps.looking(Check.TRAINED, look)
+
+
+def look(optimizer: Any, step: int) -> None:
+    """Begins with the embeddings at the first step, and judges them after a few."""
+    if step == 1:
+        _used[optimizer] = _begun(optimizer)
+        return
+    for used in [*_used.get(optimizer, ())]:
+        module = used.module()
+        if module is None:
+            _used[optimizer].remove(used)
+            continue
+        if used.before is not None:
+            _compare(used, module.weight)
+        if step < FIRST + zeroed_rows.STEPS:
+            _keep(used, module.weight)
+        elif all(copy.is_there for copy in used.waiting):
+            _used[optimizer].remove(used)
+            watch = schedules.optimizers.get(optimizer)
+            where = watch.where if watch is not None else ""
+            report(
+                zeroed_rows.moved(used.name, [*map(_read, used.waiting)]), where=where, step=step
+            )
+
+
+def _begun(optimizer: Any) -> list[Used]:
+    """The trained embeddings of the models, whose batches are watched."""
+    from torch.nn import Embedding
+
+    held = {id(param) for param in parameters_of(optimizer) if param.requires_grad}
+    groups = optimizer.param_groups
+    if not any(group.get("weight_decay") or group.get("momentum") for group in groups):
+        return []
+    found = [
+        (f"{path}.weight", module)
+        for model in known_models()
+        for path, module in model.named_modules()
+        if isinstance(module, Embedding) and id(module.weight) in held and not module.sparse
+        if not hasattr(module.weight, "to_local")
+    ]
+    every = [Used(weakref.ref(module), name) for name, module in found[:MOST]]
+    for used, (_, module) in zip(every, found, strict=False):
+        _watch(used, module)
+    return every
+
+
+def _watch(used: Used, module: Any) -> None:
+    """Keeps the words of the batches in training."""
+    import torch
+
+    left = 8 * zeroed_rows.STEPS
+
+    def see(_module: Any, args: Any) -> None:
+        nonlocal left
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return
+        left -= 1
+        if not left or len(used.waiting) >= zeroed_rows.STEPS:
+            handle.remove()
+        safely(Check.TRAINED, _note, used, args)
+
+    handle = module.register_forward_pre_hook(see)
+
+
+def _note(used: Used, args: Any) -> None:
+    if args and not args[0].is_floating_point():
+        used.ids = args[0].detach().reshape(-1)[:USED].clone()
+
+
+def _keep(used: Used, weight: Any) -> None:
+    """Keeps the gradients and values of the rows in use."""
+    ids, gradient = used.ids, weight.grad
+    used.ids = None
+    if ids is None or gradient is None or gradient.is_sparse or ids.device != weight.device:
+        return
+    zero = (gradient[ids] == 0).all(1)
+    used.before = ids, zero, weight.detach()[ids, :COLUMNS]
+
+
+def _compare(used: Used, weight: Any) -> None:
+    """Begins to copy which rows the step has moved."""
+    if used.before is None:
+        return
+    (ids, zero, values), used.before = used.before, None
+    is_moved = (weight.detach()[ids, :COLUMNS] != values).any(1)
+    copy = copied([ids.double(), zero.double(), is_moved.double()])
+    if copy is not None:
+        used.waiting.append(copy)
+
+
+def _read(copy: Copy) -> dict[int, tuple[bool, bool]]:
+    ids, zero, is_moved = copy.parts()
+    about = zip(ids, zero, is_moved, strict=True)
+    return {int(row): (bool(none), bool(moves)) for row, none, moves in about}
