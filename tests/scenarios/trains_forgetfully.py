@@ -300,7 +300,8 @@ def rates_apart(right: bool) -> None:
     from torch.optim.lr_scheduler import ReduceLROnPlateau
 
     def after(schedule, epoch, _total):
-        metric = float(epoch * (1 if right else torch.distributed.get_rank()))
+        is_rising = right or torch.distributed.get_rank() == 0
+        metric = float(epoch if is_rising else -epoch)
         schedule.step(metric)
 
     epochs(3, after, lambda optimizer: ReduceLROnPlateau(optimizer, patience=0))
@@ -370,14 +371,16 @@ def long_texts(length: int = 300):
 
 def never_written(right: bool) -> None:
     """As in https://github.com/pytorch/torchtitan/issues/164: frequencies left by to_empty."""
+    from torch.distributed.fsdp import fully_shard
+
     with torch.device("meta"):
         model = Rotary()
+    fully_shard(model)
     model.to_empty(device="cpu")
     for module in (model.embedding, model.head):
         module.reset_parameters()
     if right:
         model.turn.inv_freq = model.turn.made()
-    model = DistributedDataParallel(model)
     fit(model, adam(model), lambda model, words: model(words), long_texts(20))
 
 
