@@ -130,6 +130,10 @@ TARGET = PrivateName(
 IGNORED_LABEL = PrivateName(
     *("torch", "", "torch._C._functions", "NllLossBackward0._saved_ignore_index"), TARGET.without
 )
+NORMALIZED = PrivateName(
+    *("torch", "", "torch._C._functions", "SoftmaxBackward0._saved_dim"),
+    "a softmax over the samples of a batch isn't noticed",
+)
 METADATA = PrivateName(
     *("torch", ">=2.6", "torch.autograd.graph", "Node._input_metadata"),
     "losses that broadcast an output and its target aren't noticed, nor padding without a mask",

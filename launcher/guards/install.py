@@ -57,6 +57,7 @@ from .checks import (
     loaded_settings,
     loader_passes,
     local_evaluations,
+    mixing,
     optimizers,
     passes,
     position_tables,
@@ -116,6 +117,7 @@ GUARDS: tuple[Guard, ...] = (
     *(position_tables, resumed_averages),
     *(held_parameters, replicas, resumes, sampled_gradients, saves, backward, schedules),
     *(schedule_calls, sharded_begin, texts, zeroed_rows),
+    *(evaluated_attention, mixing, watched),
 )
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
-from trains_commonly import Regression, fit, numbered_batches
+from trains_commonly import Regression, fit, numbered_batches, padded_batches
 
 
 class Classes(nn.Module):
@@ -207,6 +207,93 @@ def recomputed_by_chance(right: bool) -> None:
     fit(model, adam(model), loss_of, numbered_batches())
 
 
+class Attending(nn.Module):
+    """The class, or the next words, of padded texts, by attention."""
+
+    def __init__(self, *, batch_first: bool = True) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, 16, padding_idx=PAD)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 16, 0.0, batch_first=batch_first)
+        self.head = nn.Linear(16, WORDS)
+
+    def forward(self, words: torch.Tensor, mask=None, padding=None) -> torch.Tensor:
+        values = self.layer(self.embedding(words), mask, src_key_padding_mask=padding)
+        return self.head(values)
+
+
+def next_words(made: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(made.transpose(1, 2), words[:, 1:], ignore_index=PAD)
+
+
+def attending_over_batch(right: bool) -> None:
+    """As in https://github.com/Exorust/TorchLeet/issues/5: batch_first is left out."""
+    model = DistributedDataParallel(Attending(batch_first=right))
+
+    def loss_of(model, words):
+        return functional.cross_entropy(model(words)[:, 0], words[:, 3])
+
+    fit(model, adam(model), loss_of, batches())
+
+
+def running_over_batch(right: bool) -> None:
+    """As in https://github.com/HHTseng/video-classification/issues/42: an LSTM over samples."""
+    reader = Reader()
+    reader.cell = nn.LSTM(16, 16, batch_first=right)
+    model = DistributedDataParallel(reader)
+
+    def loss_of(model, words):
+        return functional.cross_entropy(model(words)[:, -1], words[:, 3])
+
+    fit(model, adam(model), loss_of, batches())
+
+
+def seeing_ahead(right: bool) -> None:
+    """As in https://github.com/karpathy/minGPT/issues/75: attention without a causal mask."""
+    model = DistributedDataParallel(Attending())
+    mask = nn.Transformer.generate_square_subsequent_mask(7) if right else None
+
+    def loss_of(model, words):
+        return next_words(model(words[:, :-1], mask), words)
+
+    fit(model, adam(model), loss_of, batches())
+
+
+def seeing_padding(right: bool) -> None:
+    """As in https://github.com/hyunwoongko/transformer/issues/40: an inverted mask."""
+    model = DistributedDataParallel(Attending())
+
+    def loss_of(model, words):
+        is_padding = words == PAD
+        made = model(words, padding=is_padding if right else ~is_padding)
+        return functional.cross_entropy(made[:, 0], words[:, 0])
+
+    fit(model, adam(model), loss_of, padded_batches())
+
+
+class Pooled(nn.Module):
+    """The class of a text, by a weighed mean of its words."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+        self.embedding, self.score = nn.Embedding(WORDS, 16), nn.Linear(16, 1)
+        self.head = nn.Linear(16, WORDS)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        values = self.embedding(words)
+        return self.head((self.score(values).softmax(self.dim) * values).sum(1))
+
+
+def weighed_over_batch(right: bool) -> None:
+    """As in https://github.com/fastnlp/fastNLP/issues/254: a softmax over the samples."""
+    model = DistributedDataParallel(Pooled(1 if right else 0))
+
+    def loss_of(model, words):
+        return functional.cross_entropy(model(words), words[:, 3])
+
+    fit(model, adam(model), loss_of, batches())
+
+
 if __name__ == "__main__":
     run(
         {
@@ -214,7 +301,8 @@ if __name__ == "__main__":
             for function in (
                 *(taught_by_probabilities, without_logarithm, masks_of_bytes, weighed_unlike),
                 *(divided_by_all, evaluated_by_chance, taught_by_chance, compared_by_chance),
-                *(recomputed_by_chance,),
+                *(recomputed_by_chance, attending_over_batch, running_over_batch, seeing_ahead),
+                *(seeing_padding, weighed_over_batch),
             )
         }
     )

@@ -14,6 +14,7 @@ import wrapt
 from ...checks.finding import Check
 from ...evidence.observations import observations
 from .dropouts import dropouts
+from .models import is_compiled
 from .reporting import is_on, safely
 from .watched import FUNCTIONS, shown
 
@@ -42,7 +43,7 @@ class Window:
         dropouts.evaluate()
         if self.original is not None or not self.left or not observations.steps_of_all():
             return
-        if not any(param.requires_grad for param in model.parameters()) or _is_compiled(model):
+        if not any(param.requires_grad for param in model.parameters()) or is_compiled(model):
             return
         import torch
 
@@ -75,11 +76,3 @@ def install(module: ModuleType) -> None:
         return wrapped(*args, **kwargs)
 
     wrapt.wrap_function_wrapper(module, "Module.eval", evaluated)
-
-
-def _is_compiled(model: Any) -> bool:
-    """Whether a part of a model is compiled, and depends on torch's function."""
-    return any(
-        type(part).__name__ == "OptimizedModule" or vars(part).get("_compiled_call_impl")
-        for part in model.modules()
-    )

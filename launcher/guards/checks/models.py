@@ -37,3 +37,11 @@ def names_of(optimizer: Any) -> dict[int, str]:
         for number, group in enumerate(optimizer.param_groups)
         for place, param in enumerate(group["params"])
     }
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether a part of a model is compiled, and depends on what it had."""
+    return any(
+        type(part).__name__ == "OptimizedModule" or vars(part).get("_compiled_call_impl")
+        for part in model.modules()
+    )

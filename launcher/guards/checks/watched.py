@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from ...checks.finding import Check
 from .dropouts import dropouts
 from .loss_inputs import loss_inputs
+from .mixing import ATTENTION, mixing
 from .reporting import is_on, safely
 from .token_losses import token_losses
 
@@ -46,9 +47,11 @@ DROPPING = (
 LOSSES = ("kl_div", "ctc_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
 WATCHES: dict[str, tuple[Watch, ...]] = {
     **dict.fromkeys(DROPPING, (dropouts,)),
-    **dict.fromkeys(LOSSES, (loss_inputs,)),
-    "nll_loss": (loss_inputs, token_losses),
-    "cross_entropy": (token_losses,),
+    **dict.fromkeys(LOSSES, (loss_inputs, mixing)),
+    "nll_loss": (loss_inputs, token_losses, mixing),
+    "cross_entropy": (token_losses, mixing),
+    "mse_loss": (mixing,),
+    ATTENTION: (mixing,),
 }
 """What looks at calls, by the function's name."""
 

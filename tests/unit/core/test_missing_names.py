@@ -42,6 +42,7 @@ from safe_launch.guards.checks import (
     gradient_places,
     graphs,
     losses,
+    mixing,
     position_tables,
     worker_draws,
 )
@@ -203,6 +204,12 @@ def _ignored_label(_world: World) -> None:
 
 def _metadata(_world: World) -> None:
     _of_labels(_saved_target=torch.ones(3), _saved_ignore_index=0)
+
+
+def _normalized(_world: World) -> None:
+    """A softmax whose graph doesn't show its dimension."""
+    made = Wrapped(name=lambda: mixing.NORMALIZING[0], next_functions=())
+    mixing.Mixing()._note_softmax(SimpleNamespace(grad_fn=made), 0)
 
 
 def _operand(_world: World) -> None:
@@ -420,6 +427,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.TARGET: _target,
     names.IGNORED_LABEL: _ignored_label,
     names.METADATA: _metadata,
+    names.NORMALIZED: _normalized,
     names.OPERAND: _operand,
     names.FACTOR: _factor,
     names.VERSION: _version,
