@@ -294,6 +294,29 @@ def weighed_over_batch(right: bool) -> None:
     fit(model, adam(model), loss_of, batches())
 
 
+class Matching(nn.Module):
+    """Learns which answer fits a question, among the batch's others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, 16)
+
+    def forward(self, questions: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
+        left, right = self.embedding(questions).mean(1), self.embedding(answers).mean(1)
+        return functional.cross_entropy(left @ right.T, torch.arange(len(left)))
+
+
+def matched_twice(right: bool) -> None:
+    """As in https://github.com/FlagOpen/FlagEmbedding/issues/353: an answer comes twice."""
+    model = DistributedDataParallel(Matching())
+
+    def loss_of(model, words):
+        answers = words if right else words[torch.tensor([0, 0, 1, 2])]
+        return model(words.roll(1, 1), answers)
+
+    fit(model, adam(model), loss_of, batches())
+
+
 if __name__ == "__main__":
     run(
         {
@@ -302,7 +325,7 @@ if __name__ == "__main__":
                 *(taught_by_probabilities, without_logarithm, masks_of_bytes, weighed_unlike),
                 *(divided_by_all, evaluated_by_chance, taught_by_chance, compared_by_chance),
                 *(recomputed_by_chance, attending_over_batch, running_over_batch, seeing_ahead),
-                *(seeing_padding, weighed_over_batch),
+                *(seeing_padding, weighed_over_batch, matched_twice),
             )
         }
     )

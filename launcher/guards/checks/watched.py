@@ -16,6 +16,7 @@ from ...checks.finding import Check
 from .dropouts import dropouts
 from .loss_inputs import loss_inputs
 from .mixing import ATTENTION, mixing
+from .pairs import contrastive_batches
 from .reporting import is_on, safely
 from .token_losses import token_losses
 
@@ -49,7 +50,7 @@ WATCHES: dict[str, tuple[Watch, ...]] = {
     **dict.fromkeys(DROPPING, (dropouts,)),
     **dict.fromkeys(LOSSES, (loss_inputs, mixing)),
     "nll_loss": (loss_inputs, token_losses, mixing),
-    "cross_entropy": (token_losses, mixing),
+    "cross_entropy": (token_losses, mixing, contrastive_batches),
     "mse_loss": (mixing,),
     ATTENTION: (mixing,),
 }
