@@ -23,7 +23,7 @@ from .stacks import Running, running
 
 STEPS = 10
 """First steps in which training mode is looked at."""
-CHECKPOINTED = 24
+CHECKPOINTED = 12
 """Calls to look at for a checkpointed block."""
 EARLY = 256
 """Calls without gradients to look at in the first steps."""
