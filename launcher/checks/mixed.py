@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..core.quantities import count_of
 from .finding import Check, Finding
 
 CALLS = 3
@@ -45,8 +46,8 @@ def over_batch(kind: str, calls: Sequence[Shapes]) -> Finding | None:
     return Finding(
         Check.TRAINED,
         certain=False,
-        sentence=f"{kind} runs over the batch: its input is {samples} samples by {length}, and "
-        "with batch_first=False it takes the first size for the sequence, so that samples are "
+        sentence=f"a layer runs over the batch: {kind} is given {count_of(samples, 'sample')} by "
+        f"{length}, and with batch_first=False it takes the first size for the sequence, so that samples are "
         "mixed and places of one aren't",
         advice="Make it, or the layer that it is a part of, with batch_first=True",
         step=1,

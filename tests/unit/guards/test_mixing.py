@@ -132,9 +132,14 @@ def same_loss(model: Any, ids: Any) -> Any:
 @pytest.mark.parametrize(
     ("kind", "options", "loss_of", "said"),
     [
-        ("recurrent", {"batch_first": False}, first_loss, "GRU runs over the batch"),
+        ("recurrent", {"batch_first": False}, first_loss, "a layer runs over the batch: GRU"),
         ("recurrent", {}, first_loss, ""),
-        ("attention", {"batch_first": False}, first_loss, "MultiheadAttention runs over the batch"),
+        (
+            "attention",
+            {"batch_first": False},
+            first_loss,
+            "a layer runs over the batch: MultiheadAttention",
+        ),
         ("attention", {}, first_loss, ""),
         ("attention", {"is_padding": True}, first_loss, ""),
         ("attention", {"is_padding": False}, first_loss, "sees nothing but padding"),
