@@ -47,8 +47,8 @@ def over_batch(kind: str, calls: Sequence[Shapes]) -> Finding | None:
         Check.TRAINED,
         certain=False,
         sentence=f"a layer runs over the batch: {kind} is given {count_of(samples, 'sample')} by "
-        f"{length}, and with batch_first=False it takes the first size for the sequence, so that samples are "
-        "mixed and places of one aren't",
+        f"{length}, and with batch_first=False it takes the first size for the sequence, so that "
+        "samples are mixed and places of one aren't",
         advice="Make it, or the layer that it is a part of, with batch_first=True",
         step=1,
     )
