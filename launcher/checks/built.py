@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from ..core.quantities import count_of
 from .finding import Check, Finding, first_of
 
 LOSSES = 10
@@ -306,4 +307,23 @@ def nothing_drawn(function: str) -> Finding:
         advice="Do it in the model's __init__, or within deepspeed.zero.GatheredParameters("
         "parameters, modifier_rank=0)",
         step=0,
+    )
+
+
+def mixed_classes(shapes: tuple[tuple[int, ...], tuple[int, ...]] | None) -> Finding | None:
+    """Reports outputs that are reshaped for a loss instead of transposed.
+
+    Args:
+        shapes: of the output, and as the loss takes it; None without such a view.
+    """
+    if shapes is None:
+        return None
+    given, taken = (str(list(shape)) for shape in shapes)
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"the loss takes an output of shape {given} as {taken} by view or reshape, which "
+        f"mixes its {count_of(shapes[1][1], 'class')} with the places",
+        advice="Exchange the dimensions instead: output.transpose(1, 2)",
+        step=1,
     )

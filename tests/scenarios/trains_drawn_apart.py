@@ -1,4 +1,4 @@
-"""Trainings whose samples are drawn or divided wrongly, and their correct twins.
+"""Trainings whose samples are drawn, divided or compared wrongly, and their correct twins.
 
 trains_drawn_apart.py NAME... [--right]
 """
@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 import torch
-from says_words import STEPS, adam, run
+from says_words import STEPS, WORDS, adam, batches, run
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import (
@@ -267,6 +267,20 @@ def reduced_again(right: bool) -> None:
         optimizer.zero_grad()
 
 
+def mixed_up(right: bool) -> None:
+    """As in https://github.com/voiler/IMPALA/issues/3: a view instead of a transposition."""
+    layers = torch.nn.Embedding(WORDS, 16), torch.nn.Linear(16, WORDS)
+    net = DistributedDataParallel(torch.nn.Sequential(*layers))
+    optimizer = adam(net)
+    for words in islice(batches(), STEPS):
+        output = net(words)
+        count, places, width = output.shape
+        output = output.transpose(1, 2) if right else output.reshape(count, width, places)
+        cross_entropy(output, words).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 if __name__ == "__main__":
     run(
         {
@@ -274,7 +288,7 @@ if __name__ == "__main__":
             for function in (
                 *(chosen_alone, in_order, drawn_by_workers, divided_again, kept_by_workers),
                 *(shared_transform, shared_samples, seeded_again, weighted_by_class),
-                *(divided_by_ranks, reduced_again),
+                *(divided_by_ranks, reduced_again, mixed_up),
             )
         }
     )

@@ -33,6 +33,7 @@ from .graphs import (
 )
 from .overlap import overlap
 from .reporting import is_on, report, report_here
+from .reshaped import reshaped
 from .texts import DECODERS, trained_padding
 from .user_source import is_written_division
 
@@ -121,6 +122,7 @@ class Losses:
                 report_here(divided.summed_labels() if is_sum_of_labels(loss) else None)
             with observations.going_on():
                 report_here(built.broadcast_loss(broadcast(loss)))
+                report_here(built.mixed_classes(reshaped(loss)))
         if inputs is not None and len(self._facts) < data.BATCHES:
             with observations.going_on():
                 self._look_at_labels(loss, inputs)
