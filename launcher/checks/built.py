@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..core.quantities import count_of
 from .finding import Check, Finding, first_of
 
 LOSSES = 10
@@ -322,8 +321,8 @@ def mixed_classes(shapes: tuple[tuple[int, ...], tuple[int, ...]] | None) -> Fin
     return Finding(
         Check.TRAINED,
         certain=True,
-        sentence=f"the loss takes an output of shape {given} as {taken} by view or reshape, which "
-        f"mixes its {count_of(shapes[1][1], 'class')} with the places",
+        sentence="the loss takes an output by view or reshape, which mixes the classes with the "
+        f"places: its shape is {given}, and it is taken as {taken}",
         advice="Exchange the dimensions instead: output.transpose(1, 2)",
         step=1,
     )

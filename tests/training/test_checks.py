@@ -182,7 +182,7 @@ DRAWN = {
     "weighted_by_class": ("data", "it draws the first 4 alone"),
     "divided_by_ranks": ("divided", "a mean divided by the number of ranks"),
     "reduced_again": ("gradients", "summed over the ranks by all_reduce after"),
-    "mixed_up": ("trained", "mixes its 40 classes with the places"),
+    "mixed_up": ("trained", "mixes the classes with the places"),
 }
 """The same for the tenth."""
 SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE | ODD | USUAL | COMMON | DRAWN
