@@ -3,6 +3,8 @@
 trains_wordily.py NAME... [--right]
 """
 
+from itertools import pairwise
+
 import torch
 from says_words import WORDS, run
 from small_texts import BEGIN, END, PAD, rows, small, stored, trainer
@@ -268,8 +270,7 @@ def thoughts_dropped(right: bool) -> None:
     """As in https://github.com/axolotl-ai-cloud/axolotl/issues/3088: those of earlier turns."""
     kept = "m['content'] if loop.last else m['content'].split('<|asked|> ')[-1]"
     tokenizer, chats = chat("{{ (" + ("m['content']" if right else kept) + ") + ' ' }}")
-    pairs = zip(chats, chats[1:], strict=False)
-    texts = [tokenizer.apply_chat_template([*a, *b], tokenize=False) for a, b in pairs]
+    texts = [tokenizer.apply_chat_template([*a, *b], tokenize=False) for a, b in pairwise(chats)]
     model = small("Llama")
     model.generation_config.eos_token_id = [END, TURN]
     learn([sample(tokens_of(tokenizer, text)) for text in texts], model)

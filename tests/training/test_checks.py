@@ -12,7 +12,8 @@ from support.stacks import CURRENT, OLDER, SCENARIOS, Stack
 SCRIPTS = (
     *("trains_wrongly.py", "trains_in_vain.py", "trains_askew.py", "trains_unseen.py"),
     *("trains_astray.py", "trains_strange.py", "trains_oddly.py", "trains_usually.py"),
-    *("trains_commonly.py", "trains_drawn_apart.py"),
+    *("trains_commonly.py", "trains_mistakenly.py", "trains_wordily.py"),
+    *("trains_forgetfully.py", "trains_drawn_apart.py"),
 )
 LINES = (*SCRIPTS, "says_words.py", "small_texts.py")
 FAULTS = {
@@ -170,6 +171,69 @@ COMMON = {
     "drawn_in_parts": ("trained", "initializes weights that ZeRO stage 3 has divided"),
 }
 """The same for the ninth."""
+MISTAKEN = {
+    "taught_by_probabilities": ("trained", "kl_div isn't given logarithms of probabilities"),
+    "without_logarithm": ("trained", "nll_loss isn't given logarithms of probabilities"),
+    "masks_of_bytes": ("trained", "targets outside 0..1"),
+    "weighed_unlike": ("divided", "weigh their tokens unlike"),
+    "divided_by_all": ("divided", "counts those that are left out"),
+    "evaluated_by_chance": ("trained", "dropout stays on in evaluation"),
+    "taught_by_chance": ("trained", "a model that isn't trained, Classes"),
+    "compared_by_chance": ("trained", "sees the same tokens without gradients"),
+    "recomputed_by_chance": ("trained", "preserve_rng_state=False"),
+    "attending_over_batch": ("trained", "a layer runs over the batch: MultiheadAttention"),
+    "running_over_batch": ("trained", "a layer runs over the batch: LSTM"),
+    "seeing_ahead": ("trained", "sees the words that it learns to predict"),
+    "seeing_padding": ("trained", "sees nothing but padding"),
+    "matched_twice": ("data", "a contrastive batch has samples twice"),
+    "weighed_over_batch": ("trained", "a softmax runs over the batch"),
+}
+"""The same for the tenth."""
+WORDY = {
+    "never_ended": ("data", "has an end-of-text token, though"),
+    "ended_otherwise": ("trained", "they end with <|turn|>"),
+    "cut_unanswered": ("data", "all of them cut at 11 tokens"),
+    "answers_begun": ("data", "the answers begin with the bos_token"),
+    "prompts_ended": ("data", "the prompts end with the eos_token"),
+    "packed_plainly": ("data", "rows hold several prompts with their answers"),
+    "spare_rows": ("trained", "the labels have <tool>, which"),
+    "started_twice": ("data", "the decoder starts twice"),
+    "padding_pooled": ("data", "the classifier reads padding"),
+    "padding_attended": ("data", "texts end in several pad tokens"),
+    "positions_shifted": ("data", "are trained at shifted positions"),
+    "experts_unbalanced": ("trained", "without their balancing loss"),
+    "prompted_again": ("data", "learns to open another turn"),
+    "thoughts_dropped": ("data", "the chat template drops parts of earlier answers"),
+    "markers_unknown": ("data", "the tokenizer doesn't know <|im_end|>"),
+    "another_tokenizer": ("data", "predicts worse than chance"),
+    "named_in_vain": ("trained", "match no module of the model"),
+    "merged_into_both": ("saved", "merge_and_unload changes the model"),
+    "classes_as_numbers": ("trained", "two classes are learnt as numbers"),
+}
+"""The same for the eleventh."""
+FORGETFUL = {
+    "average_anew": ("resumed", "the average begins anew"),
+    "scaler_anew": ("resumed", "the loss scale begins anew"),
+    "random_anew": ("resumed", "random numbers begin anew"),
+    "statistics_left": ("trained", "is evaluated with batch norm as it was made"),
+    "average_in_half": ("precision", "an average of the model loses its updates"),
+    "average_before_load": ("resumed", "begins at other weights than the model"),
+    "copied_empty": ("saved", "a copy of the model, such as an average, is empty"),
+    "renamed": ("saved", "have other names, such as layers.0.weight"),
+    "overwritten": ("saved", "loaded weights are overwritten"),
+    "schedules_overwritten": ("schedule", "overwrite each other"),
+    "metric_as_epoch": ("schedule", "is given a metric as its epoch"),
+    "plateau_turned": ("schedule", "lowers the rate while its metric gets better"),
+    "stepped_by_epoch": ("schedule", "is stepped once an epoch, but made for 18 steps"),
+    "rates_apart": ("replicas", "at different learning rates"),
+    "rate_overruled": ("resumed", "the learning rate that the script gives AdamW is overruled"),
+    "never_written": ("trained", "buffer is uninitialized: turn.inv_freq"),
+    "frequencies_cast": ("precision", "turn.inv_freq, are in bfloat16"),
+    "sharded_apart": ("replicas", "differ as fully_shard divides them"),
+    "policy_alone": ("precision", "no copy in float32"),
+    "rows_decayed": ("trained", "rows that are to stay are trained"),
+}
+"""The same for the twelfth."""
 DRAWN = {
     "chosen_alone": ("data", "an evaluation of this rank's share of the samples alone"),
     "in_order": ("data", "come class by class"),
@@ -184,11 +248,13 @@ DRAWN = {
     "reduced_again": ("gradients", "summed over the ranks by all_reduce after"),
     "mixed_up": ("trained", "mixes the classes with the places"),
 }
-"""The same for the tenth."""
-SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE | ODD | USUAL | COMMON | DRAWN
+"""The same for the last."""
+SINGLE = STRANGE | ODD | COMMON | MISTAKEN | WORDY | FORGETFUL | DRAWN
+"""Those looked at in a process's first batches, which run alone."""
+SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | USUAL | SINGLE
 LATE = (
-    *("evaluating_late", "padded_metric", "evaluated_training", "chosen_alone"),
-    *("drawn_by_workers", "seeded_again"),
+    *("evaluating_late", "padded_metric", "evaluated_training", "evaluated_by_chance"),
+    *("chosen_alone", "drawn_by_workers", "seeded_again"),
 )
 """Those that come with an evaluation or a second epoch."""
 ALIKE = (
@@ -203,7 +269,7 @@ def launched(
 ) -> tuple[Any, str, int]:
     """A launch's findings, output, and exit code."""
     kinds = (FAULTS, {*FURTHER, *ALIKE}, ASKEW, UNSEEN, ASTRAY, STRANGE, ODD, USUAL, COMMON)
-    kinds += (DRAWN,)
+    kinds += (MISTAKEN, WORDY, FORGETFUL, DRAWN)
     place = next((place for place, kind in enumerate(kinds) if words[0] in kind), 0)
     script = SCENARIOS / SCRIPTS[place]
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *options, script, *words)
@@ -261,9 +327,7 @@ def test_micro_batches_that_are_lost(tmp_path: Path) -> None:
         (*ASTRAY,),
         (*USUAL,),
     ]
-    + [
-        (fault,) for fault in STRANGE | ODD | COMMON | DRAWN
-    ],  # each is looked at in a process's first batches
+    + [(fault,) for fault in SINGLE],
 )
 def test_the_same_done_right(faults: tuple[str, ...], tmp_path: Path) -> None:
     """None of them has a finding."""
