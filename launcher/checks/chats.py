@@ -129,7 +129,8 @@ def by_chance(losses: Sequence[float], tokens: int) -> Finding | None:
         Check.DATA,
         certain=False,
         sentence=f"the loaded model predicts worse than chance: its first losses are "
-        f"{min(losses):.3g} or more, and a guess among {tokens:,} tokens has {guess:.3g}",
+        f"{min(losses):.3g} or more, and a guess among its vocabulary of {tokens:,} has "
+        f"{guess:.3g}",
         advice="Look at whether the tokenizer is this model's, and the labels are its tokens",
         step=1,
     )

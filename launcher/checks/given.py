@@ -129,8 +129,8 @@ def divided_by_classes(classes: int, calls: Sequence[Given]) -> Finding | None:
     return Finding(
         Check.TRAINED,
         certain=False,
-        sentence=f'kl_div with reduction="mean" also divides by the {classes:,} classes: its value '
-        "is so many times smaller than the divergence",
+        sentence='kl_div with reduction="mean" also divides by the number of classes, '
+        f"{classes:,}: its value is so many times smaller than the divergence",
         advice='Take reduction="batchmean", and divide by the positions of a row if there are any',
         step=1,
     )

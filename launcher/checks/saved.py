@@ -75,8 +75,9 @@ def cut(shapes: Shapes, live: Shapes) -> Finding | None:
     return Finding(
         Check.SAVED,
         certain=True,
-        sentence=f"a part of each weight was saved: {first} has {shapes[first][0]} of its "
-        f"{live[first][0]} rows, and so {count_of(len(names) - 1, 'other')}",
+        sentence=f"a part of each weight was saved: {first} has "
+        f"{count_of(shapes[first][0], 'row')} of {live[first][0]:,}, and so "
+        f"{count_of(len(names) - 1, 'other')}",
         advice="The weights are sharded (FSDP): gather them on every rank before one saves them "
         "(full_tensor(), or get_model_state_dict with full_state_dict=True)",
         parameter=first,
