@@ -67,7 +67,7 @@ ASKEW = {
     "by_batches": ("schedule", "its total counts batches"),
     "for_the_trainer": ("schedule", "the Trainer makes 12"),
     "rising_again": ("schedule", "raises the rate again"),
-    "over_by_rank": ("schedule", "was over after 6 optimizer steps"),
+    "over_by_rank": ("schedule", "will be over after 6 optimizer steps"),
     "cleared_early": ("gradients", "are cleared before they are used"),
     "cleared_in_accelerate": ("gradients", "are cleared before they are used"),
     "shifted": ("data", "shifted twice"),
