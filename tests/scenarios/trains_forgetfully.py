@@ -356,7 +356,9 @@ class Turn(torch.nn.Module):
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         places = torch.arange(values.shape[1]).to(self.inv_freq.dtype)
-        angles = torch.outer(places, self.inv_freq)
+        # What is left in unwritten memory may be anything, and isn't to make weights NaN.
+        frequencies = self.inv_freq.nan_to_num(0, 1, 0).clamp(0, 1)
+        angles = torch.outer(places, frequencies)
         one, other = values.chunk(2, -1)
         cosine, sine = angles.cos().to(values.dtype), angles.sin().to(values.dtype)
         return torch.cat([one * cosine - other * sine, other * cosine + one * sine], -1)

@@ -67,7 +67,7 @@ ASKEW = {
     "by_batches": ("schedule", "its total counts batches"),
     "for_the_trainer": ("schedule", "the Trainer makes 12"),
     "rising_again": ("schedule", "raises the rate again"),
-    "over_by_rank": ("schedule", "will be over after 6 optimizer steps"),
+    "over_by_rank": ("schedule", "was over after 6 optimizer steps"),
     "cleared_early": ("gradients", "are cleared before they are used"),
     "cleared_in_accelerate": ("gradients", "are cleared before they are used"),
     "shifted": ("data", "shifted twice"),
@@ -254,7 +254,7 @@ SINGLE = STRANGE | ODD | COMMON | MISTAKEN | WORDY | FORGETFUL | DRAWN
 SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | USUAL | SINGLE
 LATE = (
     *("evaluating_late", "padded_metric", "evaluated_training", "evaluated_by_chance"),
-    *("chosen_alone", "drawn_by_workers", "seeded_again"),
+    *("chosen_alone", "drawn_by_workers", "seeded_again", "stepped_by_epoch", "rates_apart"),
 )
 """Those that come with an evaluation or a second epoch."""
 ALIKE = (

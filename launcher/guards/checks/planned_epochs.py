@@ -12,12 +12,11 @@ from ..callers import user_values
 
 EPOCHS = re.compile(r"(?:(?:num|n|max|total|train|training)_)*epochs", re.IGNORECASE)
 """Names of a number of epochs; not of one that counts them, as a schedule's `last_epoch`."""
-STEPS = re.compile(
-    r"(?:(?:max|total|num|n)_)*(?:max|total|train|training|update|optimizer|optimization)_"
-    r"(?:(?:train|training|update|optimizer|optimization)_)?(?:steps|iters|iterations|updates)",
-    re.IGNORECASE,
-)
-"""Names of a number of optimizer steps."""
+UNIT = r"(?:(?:train|training|update|optimizer|optimization)_)?(?:steps|iters|iterations|updates)"
+LIMIT = re.compile(rf"max_{UNIT}", re.IGNORECASE)
+"""Names of the number of optimizer steps after which a loop ends."""
+STEPS = re.compile(rf"(?:(?:max|total|num|n)_)*{UNIT}", re.IGNORECASE)
+"""Names of any number of steps, such as that of a schedule's."""
 MOST = 200
 """Maximum variables to look at in one place."""
 
@@ -50,7 +49,12 @@ def planned_epochs() -> set[int]:
 
 
 def planned_steps() -> set[int]:
-    """Numbers of optimizer steps among them."""
+    """Numbers of optimizer steps among them after which a loop ends."""
+    return _named(LIMIT)
+
+
+def named_steps() -> set[int]:
+    """All numbers of steps among them."""
     return _named(STEPS)
 
 

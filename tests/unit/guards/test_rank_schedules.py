@@ -167,7 +167,9 @@ def test_steps_once_an_epoch(made: tuple[int, ...], is_reported: list[bool]) -> 
         (40, SimpleNamespace(last_epoch=4, warmup_epochs=4), False),
         (40, SimpleNamespace(max_train_steps=40), True),
         (80, SimpleNamespace(max_train_steps=40, num_training_steps=80), False),
-        (40, SimpleNamespace(total_steps=40, num_epochs=2), False),  # of all ranks' steps
+        (40, SimpleNamespace(max_steps=40, num_epochs=2), False),  # of all ranks' steps
+        (40, SimpleNamespace(total_steps=40), False),  # the schedule's own number
+        (40, SimpleNamespace(max_steps=40, steps=20), False),
         (40, SimpleNamespace(warmup_steps=40, global_steps=40), False),
     ],
 )
