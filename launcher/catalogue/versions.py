@@ -24,6 +24,8 @@ NAMED = re.compile(
 """A package followed by a version, as written by loggers, `pip list` and people."""
 IN_PATH = re.compile(rf"/(?P<name>{NAMES})-(?P<version>\d+\.\d+(?:\.\d+)?)[^/]*/", re.IGNORECASE)
 """An egg's folder, or a source tree's with its version."""
+LAYERS = ("torch", "pytorch_lightning", "accelerate", "transformers", "trl")
+"""Packages whose classes others derive theirs from, each built on those before it."""
 SITE = re.compile(r"(?P<site>.*/(?:site|dist)-packages)/")
 
 
@@ -144,9 +146,16 @@ def _is_there(history: History, version: str) -> bool:
 def _by_age(skew: Skew) -> str:
     """The likelier direction if no history is known.
 
-    Packages declare minimum versions, rarely maximum ones, so the caller is too old.
+    Packages declare minimum versions, rarely maximum ones, so the caller is too old; but not the
+    caller of a method that a class of a later package overrides.
     """
     package, wanting = pip_name(skew.package), pip_name(skew.wanting)
+    if _is_overriding(skew):
+        return (
+            f"Upgrade {package}, or downgrade {wanting}: `pip install -U {package}`. Its class"
+            f" overrides this method of {wanting}'s as another release had it, mostly an earlier"
+            " one."
+        )
     if skew.kind is not Wanting.PACKAGE or not wanting:
         return (
             f"Install the version of {package} that the calling code's requirements name: an older"
@@ -157,3 +166,10 @@ def _by_age(skew: Skew) -> str:
         f" the older of the two (`pip show {wanting} {package}`), it is {package} that must be"
         " newer."
     )
+
+
+def _is_overriding(skew: Skew) -> bool:
+    """Whether a package calls a method of a class that another derives from its own."""
+    places = (LAYERS.index(name) if name in LAYERS else 99 for name in (skew.wanting, skew.package))
+    is_method = skew.owner[:1].isupper() and not skew.owner.endswith("()")
+    return is_method and skew.wanting in LAYERS and next(places) < next(places)

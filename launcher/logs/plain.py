@@ -64,6 +64,8 @@ WIDTHS = range(60, 251)
 """Columns at which terminals may wrap."""
 LEAST_WRAPPED = 3
 """Minimum lines of exactly the maximum width to infer wrapping."""
+ALIKE = 20
+"""Characters that lines of one kind begin with."""
 STAMP = re.compile(
     r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\[\d\d:\d\d:\d\d\])"
     r" (?!- |\||\[?(?:INFO|WARN|ERROR|DEBUG)\b)"
@@ -192,13 +194,14 @@ def _join_wrapped(lines: Sequence[str]) -> list[str]:
     width = max(lengths, default=0)
     if width not in WIDTHS or lengths[width] < LEAST_WRAPPED:
         return list(lines)
-    following = [after for line, after in pairwise(lines) if len(line) == width]
-    if sum(map(bool, map(BEGINS.match, following))) > FEW * len(following):
+    widest = [(line, after) for line, after in pairwise(lines) if len(line) == width]
+    begun = [BEGINS.match(after) is not None or _is_like(line, after) for line, after in widest]
+    if sum(begun) > FEW * len(begun):
         return list(lines)
     result: list[str] = []
     missing = 0
     is_open = False
-    for line in lines:
+    for line, after in pairwise([*lines, ""]):
         if is_open:
             result[-1] += line
             missing += 1
@@ -207,4 +210,10 @@ def _join_wrapped(lines: Sequence[str]) -> list[str]:
             missing = 0
             result.append(line)
         is_open = len(line) == width and not DRAWN.search(line)
+        is_open = is_open and not (after.startswith("Traceback (") or _is_like(line, after))
     return result + [FILLER] * missing
+
+
+def _is_like(line: str, after: str) -> bool:
+    """Whether two lines begin alike, as those that a kernel prints once a thread."""
+    return line[:ALIKE] == after[:ALIKE]

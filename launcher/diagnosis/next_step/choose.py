@@ -40,6 +40,7 @@ from .ranks import (
     race_on_files,
     replicas_in_threads,
     shared_cache,
+    unequal_replicas,
 )
 from .script_line import called_line, script_line
 from .sharded_model import bare_model, mixed_dtypes, sharded
@@ -86,6 +87,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "bare-model": bare_model,
         "mixed-dtypes": mixed_dtypes,
         "other-modules": other_modules,
+        "unequal-replicas": unequal_replicas,
         "replicas-in-threads": replicas_in_threads,
         "native": native,
         "taken-port": taken_port,
@@ -129,6 +131,7 @@ SURER: tuple[str, ...] = (
 SUREST: tuple[str, ...] = (
     *("other-modules", "refused-itself", "own-address", "hidden-devices", "bare-model", "switch"),
     *("many-launchers", "shadowed", "one-device", "no-operator", "misspelt-option"),
+    "unequal-replicas",
 )
 """Rules more specific than any entry."""
 STEADY = {

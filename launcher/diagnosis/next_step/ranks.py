@@ -63,7 +63,17 @@ LAUNCHER = re.compile(
 )
 """The command of DeepSpeed's launcher, and the second in which it was started."""
 REPLICA = re.compile(r"Caught \w+ in replica \d+ on device")
-REPLICATED = ("torch/nn/parallel/data_parallel.py", "torch/nn/parallel/parallel_apply.py")
+UNEQUAL = re.compile(
+    r"(?i)\bsize of tensor|\bsizes of tensors|\bshape|\bbatch[ _]size|\bsame device"
+    r"|\bcuda:\d and cuda:\d|\bon cuda:\d|\bbroadcast|\bmust match\b"
+)
+"""A difference of shapes or devices."""
+GATHERED = "Was asked to gather along dimension 0"
+"""nn.DataParallel's warning, in a process with several devices."""
+REPLICATED = tuple(
+    f"torch/nn/parallel/{name}.py"
+    for name in ("data_parallel", "parallel_apply", "replicate", "scatter_gather")
+)
 TIMEOUT = re.compile(r"\btime(?:d )?-?out\b|\bTimed out\b", re.IGNORECASE)
 OF_WAITING = re.compile(r"Watchdog|watchdog|ProcessGroup(?:NCCL|HCCL|Gloo)|Timed out waiting")
 """Lines of the waiting ranks."""
@@ -149,18 +159,30 @@ def many_launchers(case: Case) -> Step | None:
     )
 
 
+def unequal_replicas(case: Case) -> Step | None:
+    """Shapes or devices that differ among the replicas of nn.DataParallel."""
+    return _one_process_each(case) if UNEQUAL.search(case.message) else None
+
+
 def replicas_in_threads(case: Case) -> Step | None:
-    """A replica of nn.DataParallel, which a Trainer uses in a single process."""
-    is_replica = any(REPLICA.match(raised.message) for raised in case.record.raised())
+    """A failure in a replica of nn.DataParallel, which a Trainer uses in a single process."""
+    return None if case.kind == "OutOfMemoryError" else _one_process_each(case)
+
+
+def _one_process_each(case: Case) -> Step | None:
+    """The advice against nn.DataParallel, if it takes part."""
+    raised = (raised.message for raised in case.record.raised())
+    is_replica = any(map(REPLICA.match, raised)) or (
+        UNEQUAL.search(case.message) and GATHERED in case.around
+    )
     if not is_replica and not any(f.file.endswith(REPLICATED) for f in case.record.frames):
         return None
-    text = (
+    return Step(
         "Start one process for each device (`torchrun --nproc-per-node N`, `accelerate launch`),"
         " or show a single one to this (`export CUDA_VISIBLE_DEVICES=0`): it was started as one"
         " process for several devices, and nn.DataParallel has split each batch among replicas in"
         " threads, which many models and batches don't bear."
     )
-    return Step(text)
 
 
 def _is_ranked(case: Case) -> bool:

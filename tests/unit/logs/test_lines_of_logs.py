@@ -173,3 +173,9 @@ def test_a_log_that_was_copied_by_hand() -> None:
     wrapped = "\n".join([wide, "end 1", wide, "end 2", wide, "end 3"])
     joined = "\n".join(f"{wide}end {n}\n{FILLER}" for n in (1, 2, 3))
     assert restored(wrapped.encode()) == (joined.encode(), wrapped.encode())
+    alike = "\n".join(
+        [f"../aten/Loss.cu:106: block: [0,0,0], thread: [{n},0,0] failed." for n in (725, 726, 727)]
+    )
+    assert restored(f"{alike}\nTraceback (most recent call last):".encode()) == (
+        f"{alike}\nTraceback (most recent call last):".encode(),
+    )
