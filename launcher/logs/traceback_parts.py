@@ -32,7 +32,7 @@ CELL = re.compile(
 ARROW = re.compile(r"-+> *(?P<line>\d+) (?P<source>.*)")
 ENDS_MESSAGE = re.compile(
     r"Traceback \(most|={10}|-{10}|\*{5}|\[\d{4}-\d\d-\d\d[ T]|\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d"
-    r"|[IWEF]\d{3,4} \d\d:|\[[IWEF]\d{0,4} |(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)[: ]|\s*\d+%\|"
+    r"|[IWEF]\d{3,4} \d\d:|\[[IWEF]\d{0,4} |(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)[: ]|(?:[\w ./()-]{1,40}: *)?\s*\d+%\|"
     r"|```|\$ \S|\{'(?:\w*loss|\w*runtime|eval_|grad_norm|learning_rate|epoch|rewards?)"
     r"|srun: |slurmstepd: |\[(?:safe-launch|HyperPodElasticAgent|default|FailurePolicy)\]"
     r"|Fatal Python error|terminate called|Exception ignored"
@@ -48,6 +48,11 @@ GOES_ON = re.compile(
     r"|\(?[A-Z0-9][a-z]*\)? [\w`'(]"
 )
 """Beginnings of lines that continue a message after an empty line."""
+OF_PERSON = re.compile(
+    r"\b(?:I|I'm|I've|[Mm]y|[Oo]ur|anyone|[Tt]hanks)\b|\?\s*$"
+    r"|^(?:Any|After|Here|Does|Is|How|Why)\b"
+)
+"""A sentence of somebody who pastes a message."""
 OF_PYTHON = re.compile(
     r"\[Errno -?\d+\] [^:]+: '[^']*'(?: -> '[^']*')?$|No module named '[^']*'$"
     r"|(?:module )?'[\w.]+'(?: object)? has no attribute '\w+'$"
@@ -104,7 +109,8 @@ class Message:
             return False
         if first and not text.replace(first, "").strip(": "):
             return True  # the other ranks' copies
-        if self.is_mute or (self.is_blank and not GOES_ON.match(text)):
+        is_other = not GOES_ON.match(text) or OF_PERSON.search(text)
+        if self.is_mute or (self.is_blank and is_other):
             return False
         # E.g. "backend='inductor' raised:", with the inner exception in the next line.
         is_named = self.lines[-1].endswith(":") and not self.is_blank
