@@ -118,8 +118,8 @@ MEANINGS_OF_VALUES = (
         "RuntimeError|ValueError",
         r"size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)(?: at"
         r" non-singleton dimension (?P<dim>\d+))?",
-        "Two tensors are {a} and {b} long where they should be equal. Print both shapes before this"
-        " line; mostly one isn't padded, cut or transposed like the other.",
+        "Print both shapes before this line: two tensors are {a} and {b} long where they should be"
+        " equal. Maybe one isn't padded, cut, transposed or gathered like the other.",
     ),
     Meaning(
         "RuntimeError|ValueError",
@@ -272,8 +272,9 @@ MEANINGS = (
     Meaning(
         "ValueError",
         r"not enough values to unpack \(expected (?P<number>[\w ]+), got (?P<got>\d+)",
-        "The right side gives {got} values instead of {number}: print it. An empty batch or another"
-        " version of the function that it calls are the usual reasons.",
+        "Print the right side, which gives {got} values instead of {number}. Maybe a batch is empty,"
+        " or the data set, the function or its version is another than this script was written"
+        " for.",
     ),
     Meaning(
         "ValueError",
