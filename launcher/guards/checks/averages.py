@@ -5,19 +5,21 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 from ...checks import averages
 from ...checks.finding import Check
 from . import copied_models, early_steps
+from .calls import first_passes
 from .copied_models import named
 from .copies import Copy, copied, sample, spread
-from .reporting import report, report_here, safely
+from .reporting import report, report_here
 from .schedules import schedules
 
 HOOKED = ("torch.optim.optimizer",)
-LOOKS = 6
+LOOKS = 5
 """Forward passes of a copy to look at."""
 ELEMENTS, TENSORS, NORMS = 2048, 8, 4
 """Elements of a parameter, parameters and norm layers to compare."""
@@ -34,10 +36,9 @@ class Followed:
         model: the trained model.
         where: the user's line that made the optimizer.
         norms: names of batch norms with statistics.
-        first: samples of the copy's weights and statistics.
+        first: samples of the copy's weights and statistics, until a finding.
         halves: elements of the copy's and the model's parameters, if the copy is in half precision.
         counted: how many elements the copy and the training have changed.
-        looks: forward passes that are left to be looked at.
         waiting: samples of a pass, of the copy and of the model's statistics.
     """
 
@@ -48,7 +49,6 @@ class Followed:
     first: Copy | None
     halves: dict[str, tuple[Any, Any]]
     counted: Copy | None = None
-    looks: int = LOOKS
     waiting: list[Copy] = field(default_factory=list)
 
 
@@ -83,8 +83,7 @@ def look(optimizer: Any, step: int) -> None:
 
 
 def _begun(optimizer: Any) -> Iterator[Followed]:
-    watch = schedules.optimizers.get(optimizer)
-    where = watch.where if watch is not None else ""
+    where = schedules.optimizers[optimizer].where
     for copy, model in copied_models.beside(optimizer):
         theirs, own = named(copy), named(model)
         empty = [
@@ -100,7 +99,8 @@ def _begun(optimizer: Any) -> Iterator[Followed]:
             continue
         each = Followed(weakref.ref(copy), weakref.ref(model), where, norms, first, halves)
         if norms and first is not None:
-            _watch(copy, each)
+            look_at = partial(_look_at_pass, each)
+            first_passes(copy, Check.TRAINED, look_at, LOOKS, when=_without_gradients)
         yield each
 
 
@@ -161,47 +161,35 @@ def _statistics(model: Any, norms: tuple[str, ...]) -> list[Any]:
     return [sample(one) for layer in layers for one in (layer.running_mean, layer.running_var)]
 
 
-def _watch(copy: Any, each: Followed) -> None:
-    """Looks at the first forward passes of a copy in evaluation mode."""
+def _without_gradients(_copy: Any) -> bool:
     import torch
 
-    def see(model: Any, _args: Any) -> None:
-        if torch.compiler.is_compiling() or torch.is_grad_enabled():
-            return
-        each.looks -= 1
-        if not each.looks:
-            handle.remove()
-        if not model.training:
-            safely(Check.TRAINED, _look_at_pass, model, each)
-
-    handle = copy.register_forward_pre_hook(see)
+    return not torch.is_grad_enabled()
 
 
-def _look_at_pass(copy: Any, each: Followed) -> None:
-    """Compares a copy's weights and statistics with those before the first step."""
+def _look_at_pass(each: Followed, copy: Any, *_given: Any) -> None:
+    """Compares a copy's weights and statistics in evaluation with those before the first step."""
     model = each.model()
-    if model is None or each.first is None:
+    if copy.training or model is None or each.first is None:
         return
-    if each.waiting and all(one.is_there for one in (each.first, *each.waiting)):
-        _judge(each, *each.waiting)
-        each.waiting.clear()
-    if each.waiting or not _has_norms(model, each.norms):
-        return
-    layers = [part for part in _statistics(model, each.norms) if part is not None]
-    now, trained = _state(copy, each.norms), copied(layers)
-    if now is None or trained is None:
-        return
-    each.waiting = [now, trained]
-    if now.is_there and trained.is_there and each.first.is_there:
-        _judge(each, now, trained)
-        each.waiting.clear()
+    _judge(each)
+    if not each.waiting and {*_norms_of(model)}.issuperset(each.norms):
+        layers = [part for part in _statistics(model, each.norms) if part is not None]
+        now, trained = _state(copy, each.norms), copied(layers)
+        if now is not None and trained is not None:
+            each.waiting = [now, trained]
+            _judge(each)
 
 
-def _judge(each: Followed, now: Copy, trained: Copy) -> None:
-    if each.first is None or not each.looks:
+def _judge(each: Followed) -> None:
+    """Judges a pass once its samples have arrived."""
+    first, waiting = each.first, each.waiting
+    if first is None or not waiting or not all(one.is_there for one in (first, *waiting)):
         return
+    now, trained = waiting
+    each.waiting = []
     count = 2 * len(each.norms)
-    begun, later, moved = each.first.parts(), now.parts(), trained.parts()
+    begun, later, moved = first.parts(), now.parts(), trained.parts()
     if len(begun) != len(later) or len(moved) != count:
         return
     is_followed = begun[:-count] != later[:-count]
@@ -215,11 +203,6 @@ def _judge(each: Followed, now: Copy, trained: Copy) -> None:
     is_new = all(
         not any(begun[place - count]) and {*begun[place - count + 1]} == {1.0} for place in stayed
     )
-    each.looks = 1
+    each.first = None  # one finding is enough
     layers = [each.norms[place // 2] for place in stayed]
     report_here(averages.stale_statistics(layers, is_new=is_new))
-
-
-def _has_norms(model: Any, norms: tuple[str, ...]) -> bool:
-    layers = {*_norms_of(model)}
-    return layers.issuperset(norms)

@@ -14,14 +14,14 @@ from ...checks import precision, sampled
 from ...checks.finding import Check, Finding
 from ...core.private_names import SCALE
 from ...evidence.observations import observations
-from . import sharded_begin
+from ..fsdp import TORCHS
+from .calls import after, argument, first_passes, with_gradients
 from .copies import Copy, copied
 from .models import known_models, parameters_of
 from .reporting import is_on, report_here, safely
 
 ACCELERATE, SCALER = "accelerate.accelerator", "torch.amp.grad_scaler"
-HOOKED = ("torch.nn.parallel.distributed", ACCELERATE, SCALER)
-
+HOOKED = ("torch.nn.parallel.distributed", ACCELERATE, SCALER, TORCHS)
 
 scalers: weakref.WeakSet[Any] = weakref.WeakSet()
 """Scalers that have scaled a loss."""
@@ -31,6 +31,8 @@ _scales: weakref.WeakKeyDictionary[Any, tuple[int, tuple[Copy, ...]]] = weakref.
 """By scaler: its updates, and its scale at the last of them that were looked at."""
 autocasts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """By unwrapped model: the autocast dtype of its first training pass; no entry without autocast."""
+casting: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Modules whose weights FSDP2 casts to bfloat16 to compute."""
 unasked: weakref.WeakSet[Any] = weakref.WeakSet()
 """transformers models with the checkpoint's dtype, by default."""
 precisions: set[str] = set()
@@ -52,9 +54,12 @@ def install(module: ModuleType) -> None:
                 wrap(f"GradScaler.{method}", _unscaling)
             wrap("GradScaler.update", _updating)
         case name if name == ACCELERATE:
-            wrap("Accelerator.__init__", _accelerated)
+            after(module, "Accelerator.__init__", Check.PRECISION, _accelerated)
+        case name if name == TORCHS:
+            if hasattr(module, "fully_shard"):  # from torch 2.6 on
+                after(module, "fully_shard", Check.PRECISION, _sharded)
         case _:
-            wrap("DistributedDataParallel.__init__", _made)
+            after(module, "DistributedDataParallel.__init__", Check.PRECISION, _made)
 
 
 def _scaling(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -89,27 +94,23 @@ def _look(scaler: Any) -> None:
     _scales[scaler] = updates + 1, scales
 
 
-def _accelerated(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
-    wrapped(*args, **kwargs)
+def _accelerated(instance: Any, *_call: Any) -> None:
     precisions.add(str(instance.mixed_precision))
 
 
-def _made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
-    import torch
-
-    wrapped(*args, **kwargs)
-    if not is_on(Check.PRECISION):
-        return
-
-    def see(model: Any, _given: Any) -> None:
-        if not torch.compiler.is_compiling() and torch.is_grad_enabled():
-            handle.remove()
-            safely(Check.PRECISION, _note, model)
-
-    handle = instance.register_forward_pre_hook(see)
+def _sharded(_instance: Any, args: Any, kwargs: Any, _result: Any) -> None:
+    module, policy = argument(args, kwargs, 0, "module"), kwargs.get("mp_policy")
+    is_bf16 = str(getattr(policy, "param_dtype", None)) == "torch.bfloat16"
+    if is_bf16 and hasattr(module, "named_parameters"):
+        casting.add(module)
 
 
-def _note(model: Any) -> None:
+def _made(instance: Any, *_call: Any) -> None:
+    first_passes(instance, Check.PRECISION, _note, when=with_gradients)
+
+
+def _note(model: Any, *_given: Any) -> None:
+    """Notes the autocast dtype of a pass."""
     import torch
 
     kind = next(model.parameters()).device.type
@@ -150,11 +151,7 @@ def judged(
     halves = list(_sizes_in(torch.float16, alike))
     others = sum(param.grad is not None for param in every) - len(halves)
     yield precision.without_master(kind, halves, others)
-    is_cast = any(
-        id(param) in held
-        for module in list(sharded_begin.computing)
-        for param in module.parameters()
-    )
+    is_cast = any(id(param) in held for module in list(casting) for param in module.parameters())
     if (has_autocast or is_cast or torch.bfloat16 in types) and not _is_loaded_in_bf16():
         elements = sum(param.numel() for param in alike.values())
         sizes = _sizes_in(torch.bfloat16, alike)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import weakref
 from collections.abc import Iterator
@@ -10,11 +9,14 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+import wrapt
+
 from ...checks import positions
 from ...checks.finding import Check
 from ...core.private_names import TRANSIENT, VERSION
 from ...evidence.observations import observations
 from . import early_steps
+from .calls import first_passes
 from .copies import Copy, copied
 from .models import known_models
 from .reporting import is_on, report, report_here, safely
@@ -37,23 +39,20 @@ _seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
 def install(module: ModuleType) -> None:
     """Wraps `to_empty`."""
-    kind: Any = module.Module
-    original = kind.to_empty
-
-    @functools.wraps(original)
-    def to_empty(self: Any, *args: Any, **kwargs: Any) -> Any:
-        found: list[tuple[Any, str]] = []
-        if is_on(Check.TRAINED):
-            with observations.going_on():
-                found.extend(_transient(self))
-        result = original(self, *args, **kwargs)
-        if found:
-            safely(Check.TRAINED, _note, found)
-        return result
-
-    kind.to_empty = to_empty
+    wrapt.wrap_function_wrapper(module, "Module.to_empty", _emptying)
     early_steps.looking(Check.TRAINED, look)
     early_steps.looking(Check.PRECISION, look_at_dtypes)
+
+
+def _emptying(wrapped: Any, model: Any, args: Any, kwargs: Any) -> Any:
+    found: list[tuple[Any, str]] = []
+    if is_on(Check.TRAINED):
+        with observations.going_on():
+            found.extend(_transient(model))
+    result = wrapped(*args, **kwargs)
+    if found:
+        safely(Check.TRAINED, _note, found)
+    return result
 
 
 def _transient(model: Any) -> Iterator[tuple[Any, str]]:
@@ -83,7 +82,6 @@ def _values(buffer: Any) -> Copy | None:
 def look(optimizer: Any, step: int) -> None:
     """Reports buffers that nothing has written, once the first passes are over."""
     if step == 1 and _made:
-        watch = schedules.optimizers.get(optimizer)
         names = {
             id(module): name for model in known_models() for name, module in model.named_modules()
         }
@@ -101,7 +99,7 @@ def look(optimizer: Any, step: int) -> None:
                 now.append(other)
         _made.clear()
         if held:
-            _unwritten.append((held, now, watch.where if watch is not None else ""))
+            _unwritten.append((held, now, schedules.optimizers[optimizer].where))
     while _unwritten and all(copy.is_there for copy in _unwritten[0][1]):
         held, now, where = _unwritten.pop(0)
         same = [
@@ -122,31 +120,15 @@ def look_at_dtypes(_optimizer: Any, step: int) -> None:
                 dtype = str(buffer.dtype).removeprefix("torch.")
                 if FREQUENCIES.fullmatch(name) and dtype in positions.EXACT and module not in _seen:
                     _seen.add(module)
-                    _watch(module, f"{path}.{name}".lstrip("."), dtype)
+                    look_at = partial(_look_at_inputs, f"{path}.{name}".lstrip("."), dtype)
+                    first_passes(module, Check.PRECISION, look_at, LOOKS)
 
 
-def _watch(module: Any, name: str, dtype: str) -> None:
-    import torch
-
-    left = LOOKS
-
-    def see(_module: Any, args: Any, kwargs: Any) -> None:
-        nonlocal left
-        if torch.compiler.is_compiling():
-            return
-        left -= 1
-        if not left:
-            handle.remove()
-        safely(Check.PRECISION, partial(_look_at_inputs, name, dtype), (*args, *kwargs.values()))
-
-    handle = module.register_forward_pre_hook(see, with_kwargs=True)
-
-
-def _look_at_inputs(name: str, dtype: str, inputs: tuple[Any, ...]) -> None:
+def _look_at_inputs(name: str, dtype: str, _module: Any, args: Any, kwargs: Any) -> None:
     """Compares the lengths of a module's inputs with what the dtype can count."""
     lengths = [
         size
-        for one in inputs
+        for one in (*args, *kwargs.values())
         if hasattr(one, "shape") and hasattr(one, "is_floating_point")
         for size in (one.shape[1:-1] if one.is_floating_point() else one.shape[1:])
     ]

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,7 @@ from .. import data_parallel
 from ..callers import FRAMEWORKS, LOOPS, is_called_by, user_place
 from ..divided_data import tensors_in
 from ..resuming import resumed
+from .calls import after, argument, before, first_passes
 from .copies import Copy, copied
 from .replicas import digest_of
 from .reporting import is_on, report, safely
@@ -33,10 +35,6 @@ TRAINER, DDP, ACCELERATE, TORCH = (
 HOOKED = (TRAINER, DDP, ACCELERATE, TORCH)
 TENSORS, ELEMENTS = 4, 256
 """Tensors of a batch, and elements of each, in the digest."""
-
-
-Look = Callable[[Any, Any, Any], None]
-"""Callback for a method's object and arguments."""
 
 
 @dataclass(slots=True)
@@ -133,14 +131,8 @@ class Resumes:
 
     def watch(self, wrapper: Any) -> None:
         """Inspects a wrapper's next training batch."""
-        import torch
-
-        def see(model: Any, args: Any, kwargs: Any) -> None:
-            if model.training and not torch.compiler.is_compiling():
-                handle.remove()
-                safely(Check.RESUMED, self.batch, (args, kwargs))
-
-        handle = wrapper.register_forward_pre_hook(see, with_kwargs=True)
+        is_training = attrgetter("training")
+        first_passes(wrapper, Check.RESUMED, lambda _, *batch: self.batch(batch), when=is_training)
 
 
 def is_noted(path: str) -> bool:
@@ -165,76 +157,62 @@ resumes = Resumes()
 
 def install(module: ModuleType) -> None:
     """Wraps functions that save, load, or pass batches to models."""
-
-    def wrap(path: str, *, before: Look | None = None, after: Look | None = None) -> None:
-        def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-            if before is _steps and not resumes.open:  # in every step
-                return wrapped(*args, **kwargs)
-            is_on_rank = is_noted("")
-            if before is not None and is_on_rank:
-                safely(Check.RESUMED, before, instance, args, kwargs)
-            result = wrapped(*args, **kwargs)
-            if after is not None and is_on_rank:
-                safely(Check.RESUMED, after, instance, args, kwargs)
-            return result
-
-        wrapt.wrap_function_wrapper(module, path, wrapper)
-
     match module.__name__:
         case name if name == TRAINER:
-            wrap("Trainer.train", before=_trains)
-            wrap("Trainer.training_step", before=_steps)
+            before(module, "Trainer.train", Check.RESUMED, _trains)
+            wrapt.wrap_function_wrapper(module, "Trainer.training_step", _steps)
             with observations.going_on():
                 SAVE_CHECKPOINT.of(module.Trainer)
-                wrap(SAVE_CHECKPOINT.path, after=_trainer_saved)
+                after(module, SAVE_CHECKPOINT.path, Check.RESUMED, _trainer_saved)
         case name if name == DDP:
-            wrap("DistributedDataParallel.__init__", after=_wrapped)
+            after(module, "DistributedDataParallel.__init__", Check.RESUMED, _wrapped)
         case name if name == ACCELERATE:
-            wrap("Accelerator.save_state", after=_state_saved)
-            wrap("Accelerator.load_state", before=_state_loads)
+            after(module, "Accelerator.save_state", Check.RESUMED, _state_saved)
+            before(module, "Accelerator.load_state", Check.RESUMED, _state_loads)
         case _:
-            wrap("save", after=_object_saved)
-            wrap("load", before=_object_loads)
+            after(module, "save", Check.RESUMED, _object_saved)
+            before(module, "load", Check.RESUMED, _object_loads)
 
 
 def _trains(trainer: Any, args: Any, kwargs: Any) -> None:
     from transformers.trainer_utils import get_last_checkpoint
 
     resumes.has_trainer = True
-    origin = args[0] if args else kwargs.get("resume_from_checkpoint")
+    origin = argument(args, kwargs, 0, "resume_from_checkpoint")
     if origin is True:
         origin = get_last_checkpoint(trainer.args.output_dir)
     if origin := resumed()[1] or origin:
         resumes.loads(str(origin))
 
 
-def _steps(_trainer: Any, args: Any, kwargs: Any) -> None:
-    resumes.batch(args[1] if len(args) > 1 else kwargs.get("inputs"))
+def _steps(wrapped: Any, _trainer: Any, args: Any, kwargs: Any) -> Any:
+    if resumes.open and is_noted(""):
+        safely(Check.RESUMED, resumes.batch, argument(args, kwargs, 1, "inputs"))
+    return wrapped(*args, **kwargs)
 
 
-def _trainer_saved(trainer: Any, _args: Any, _kwargs: Any) -> None:
+def _trainer_saved(trainer: Any, *_call: Any) -> None:
     resumes.saved(f"{trainer.args.output_dir}/checkpoint-{trainer.state.global_step}")
 
 
-def _wrapped(wrapper: Any, _args: Any, _kwargs: Any) -> None:
-    if resumes.open:
+def _wrapped(wrapper: Any, *_call: Any) -> None:
+    if resumes.open and is_noted(""):
         resumes.watch(wrapper)
 
 
-def _state_saved(_accelerator: Any, args: Any, kwargs: Any) -> None:
-    if folder := args[0] if args else kwargs.get("output_dir"):
+def _state_saved(_accelerator: Any, args: Any, kwargs: Any, _result: Any) -> None:
+    if folder := argument(args, kwargs, 0, "output_dir"):
         resumes.saved(str(folder))
 
 
 def _state_loads(_accelerator: Any, args: Any, kwargs: Any) -> None:
-    if folder := args[0] if args else kwargs.get("input_dir"):
+    if folder := argument(args, kwargs, 0, "input_dir"):
         resumes.loads(str(folder))
 
 
-def _object_saved(_instance: Any, args: Any, kwargs: Any) -> None:
+def _object_saved(_instance: Any, args: Any, kwargs: Any, *_result: Any) -> None:
     """Records a plain loop's saved dict if it contains an optimizer's state."""
-    content = args[0] if args else kwargs.get("obj")
-    path = args[1] if len(args) > 1 else kwargs.get("f")
+    content, path = argument(args, kwargs, 0, "obj"), argument(args, kwargs, 1, "f")
     if not isinstance(content, Mapping) or not isinstance(path, str | Path):
         return
     has_optimizer = any(
@@ -245,7 +223,7 @@ def _object_saved(_instance: Any, args: Any, kwargs: Any) -> None:
 
 
 def _object_loads(_instance: Any, args: Any, kwargs: Any) -> None:
-    path = args[0] if args else kwargs.get("f")
+    path = argument(args, kwargs, 0, "f")
     if isinstance(path, str | Path) and not is_called_by(*FRAMEWORKS):
         resumes.loads(str(path))
         resumes.loads_again(str(path))

@@ -1,4 +1,4 @@
-"""Compares the ranks' weights as FSDP divides them, and notes the dtypes it computes in."""
+"""Compares the ranks' weights as FSDP divides them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import user_place
 from . import early_steps
+from .calls import argument
 from .copies import Copy, copied, local, sample, spread
 from .replicas import digest_of, unjudged
 from .reporting import is_on, safely
@@ -44,8 +45,6 @@ class Unit:
     shards: Copy
 
 
-computing: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Modules whose weights FSDP2 casts to bfloat16 to compute."""
 _units: list[Unit] = []
 _waiting: list[tuple[Unit, Copy]] = []
 _places: Counter[str] = Counter()
@@ -59,14 +58,11 @@ def install(module: ModuleType) -> None:
 
 
 def _sharding(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-    module = args[0] if args else kwargs.get("module")
+    module = argument(args, kwargs, 0, "module")
     held: dict[str, Copy] = {}
     if is_on(Check.REPLICAS) and hasattr(module, "named_parameters") and len(_units) < MOST:
         safely(Check.REPLICAS, _sample, module, kwargs.get("mesh"), held)
     result = wrapped(*args, **kwargs)
-    dtype = getattr(kwargs.get("mp_policy"), "param_dtype", None)
-    if str(dtype) == "torch.bfloat16" and hasattr(module, "named_parameters"):
-        computing.add(module)
     if held:
         safely(Check.REPLICAS, _note, module, held)
     return result

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 from ...checks import zeroed_rows
 from ...checks.finding import Check
 from . import early_steps
+from .calls import first_passes, with_gradients
 from .copies import Copy, copied
 from .models import known_models, parameters_of
-from .reporting import report, safely
+from .reporting import report
 from .schedules import schedules
 
 HOOKED = ("torch.nn.modules.sparse",)
 FIRST = 2
 """The first step to look at."""
+PASSES = 24
+"""Passes to look at."""
 USED, COLUMNS = 256, 8
 """Words of a batch, and columns of a row to compare."""
 MOST = 2
@@ -68,11 +72,8 @@ def look(optimizer: Any, step: int) -> None:
             _keep(used, module.weight)
         elif all(copy.is_there for copy in used.waiting):
             _used[optimizer].remove(used)
-            watch = schedules.optimizers.get(optimizer)
-            where = watch.where if watch is not None else ""
-            report(
-                zeroed_rows.moved(used.name, [*map(_read, used.waiting)]), where=where, step=step
-            )
+            finding = zeroed_rows.moved(used.name, [*map(_read, used.waiting)])
+            report(finding, where=schedules.optimizers[optimizer].where, step=step)
 
 
 def _begun(optimizer: Any) -> list[Used]:
@@ -92,29 +93,13 @@ def _begun(optimizer: Any) -> list[Used]:
     ]
     every = [Used(weakref.ref(module), name) for name, module in found[:MOST]]
     for used, (_, module) in zip(every, found, strict=False):
-        _watch(used, module)
+        note = partial(_note, used)
+        first_passes(module, Check.TRAINED, note, PASSES, when=with_gradients)
     return every
 
 
-def _watch(used: Used, module: Any) -> None:
-    """Keeps the words of the batches in training."""
-    import torch
-
-    left = 8 * zeroed_rows.STEPS
-
-    def see(_module: Any, args: Any) -> None:
-        nonlocal left
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-            return
-        left -= 1
-        if not left or len(used.waiting) >= zeroed_rows.STEPS:
-            handle.remove()
-        safely(Check.TRAINED, _note, used, args)
-
-    handle = module.register_forward_pre_hook(see)
-
-
-def _note(used: Used, args: Any) -> None:
+def _note(used: Used, _module: Any, args: Any, _kwargs: Any) -> None:
+    """Keeps the words of a batch in training."""
     if args and not args[0].is_floating_point():
         used.ids = args[0].detach().reshape(-1)[:USED].clone()
 
@@ -131,8 +116,7 @@ def _keep(used: Used, weight: Any) -> None:
 
 def _compare(used: Used, weight: Any) -> None:
     """Begins to copy which rows the step has moved."""
-    if used.before is None:
-        return
+    assert used.before is not None, "asked only then"
     (ids, zero, values), used.before = used.before, None
     is_moved = (weight.detach()[ids, :COLUMNS] != values).any(1)
     copy = copied([ids.double(), zero.double(), is_moved.double()])

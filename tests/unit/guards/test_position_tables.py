@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from safe_launch.checks import positions
 from safe_launch.checks.finding import VARIABLE
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards.checks import early_steps, position_tables
+from safe_launch.guards.checks.schedules import schedules
 from support.lazy import Lazy
 from support.new_worker import begin
 from support.tables import table
@@ -47,6 +49,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
         model = make()
         observations.see_model(model)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        schedules.optimizers[optimizer] = SimpleNamespace(steps=0, where="train.py:1")
         for step in (1, 2):
             early_steps.before(optimizer, step)
             model[1](torch.zeros(shape))
