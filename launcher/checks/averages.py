@@ -75,22 +75,6 @@ def empty_copy(names: Sequence[str], known: int) -> Finding | None:
     )
 
 
-def begun_before_load(name: str) -> Finding:
-    """Reports an average that begins at the weights from before a checkpoint was loaded.
-
-    Args:
-        name: one of its parameters.
-    """
-    return Finding(
-        Check.RESUMED,
-        certain=False,
-        sentence="an average of the model begins at other weights than the model: it was made "
-        f"before load_state_dict, and {name} is still as it was then",
-        advice="Make the average after the weights are loaded, or load its weights as well",
-        parameter=name,
-    )
-
-
 def is_begun_apart(
     first: Sequence[float], now: Sequence[float], model: Sequence[float], *, least: float = 0.5
 ) -> bool:

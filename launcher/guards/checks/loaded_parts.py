@@ -1,38 +1,47 @@
-"""Notes what a loaded checkpoint has besides model and optimizer, and whether it is used."""
+"""Notes what a loaded checkpoint has besides the weights, and whether it is used."""
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from ...checks import resumed_parts
+import wrapt
+
+from ...checks import resumed
 from ...checks.finding import Check
 from ..callers import FRAMEWORKS, is_called_by, user_place
 from . import dtypes, early_steps
+from .calls import after, argument, before
 from .copied_models import SAMPLED, flat, plain
 from .copies import copied, sample, spread
-from .reporting import is_on, report, safely
+from .reporting import is_on, report, report_here, safely
+from .schedules import schedules
 
-TORCH, SCALER, PYTHON, RANDOM = (
-    *("torch.serialization", "torch.amp.grad_scaler", "random", "torch.random"),
+TORCH, SCALER, OPTIMIZER, PLANNER = (
+    *("torch.serialization", "torch.amp.grad_scaler", "torch.optim.optimizer"),
+    "torch.distributed.checkpoint.default_planner",
 )
-NUMPY, CUDA, OPTIMIZER = "numpy.random", "torch.cuda.random", "torch.optim.optimizer"
-HOOKED = (TORCH, SCALER, PYTHON, RANDOM, NUMPY, CUDA, OPTIMIZER)
 SETTING = {
-    PYTHON: ("setstate",),
-    RANDOM: ("set_rng_state",),
-    NUMPY: ("set_state",),
-    CUDA: ("set_rng_state", "set_rng_state_all"),
+    "random": ("setstate",),
+    "numpy.random": ("set_state",),
+    "torch.random": ("set_rng_state",),
+    "torch.cuda.random": ("set_rng_state", "set_rng_state_all"),
 }
-"""Functions that set random states."""
+"""Functions that set random states, by module."""
+HOOKED = (TORCH, SCALER, OPTIMIZER, PLANNER, *SETTING)
 OF_SCALER = {"scale", "growth_factor", "backoff_factor", "growth_interval"}
 LEAST = 512
 """Minimum length of the state of a random number generator."""
 NESTED = ("shadow", "model", "module", "state_dict", "params", "model_state_dict")
 """Keys of an average's weights in its state dict."""
+DEPTH = 3
+"""Maximum depth of an optimizer's state dict in what a load fills."""
+NAMES = ("lr", "weight_decay")
+"""Numbers of an optimizer's groups to compare."""
+Numbers = list[dict[str, float]]
+"""Each group's numbers by name."""
 
 
 class Loaded:
@@ -99,48 +108,94 @@ class Loaded:
         if step != 1 or optimizer not in self.continued:
             return
         if self._scaler and any(scaler.is_enabled() for scaler in dtypes.scalers):
-            report(resumed_parts.scaler_unused(self._scaler), where=self.where)
+            report(resumed.scaler_unused(self._scaler), where=self.where)
         if self._random:
-            report(resumed_parts.random_unused(self._random), where=self.where)
+            report(resumed.random_unused(self._random), where=self.where)
         self._scaler, self._random = "", ()
 
 
 loaded = Loaded()
+_overruled: weakref.WeakKeyDictionary[Any, tuple[Numbers, Numbers, str]]
+_overruled = weakref.WeakKeyDictionary()
+"""By optimizer: its numbers before and after its last load, and the user's line."""
 
 
 def install(module: ModuleType) -> None:
     """Wraps the functions that load checkpoints, and those that take their parts."""
     name = module.__name__
     for path in SETTING.get(name, ()):
-        _wrap(module, path, lambda *_: loaded.sets_random(), is_before=True)
+        before(module, path, Check.RESUMED, lambda *_: loaded.sets_random())
     if name == TORCH:
-        _wrap(module, "load", lambda content, *_: loaded.load(content))
+        after(module, "load", Check.RESUMED, lambda *call: loaded.load(call[-1]))
     elif name == SCALER:
-        kind = module.GradScaler
-        _wrap(kind, "load_state_dict", lambda *_: loaded.loads_scaler(), is_before=True)
+        path = "GradScaler.load_state_dict"
+        before(module, path, Check.RESUMED, lambda *_: loaded.loads_scaler())
+    elif name == PLANNER:
+        before(module, "DefaultLoadPlanner.set_up_planner", Check.RESUMED, _planning)
     elif name == OPTIMIZER:
-        _wrap(
-            module.Optimizer,
-            "load_state_dict",
-            lambda _, optimizer, states: loaded.continues(optimizer, states),
-        )
+        wrapt.wrap_function_wrapper(module, "Optimizer.load_state_dict", _optimizer_loads)
         early_steps.looking(Check.RESUMED, lambda *about: loaded.look(*about))
+        early_steps.looking(Check.RESUMED, look_at_numbers)
 
 
-def _wrap(owner: Any, name: str, note: Any, *, is_before: bool = False) -> None:
-    """Wraps a function in a plain one that calls `note` with its result and arguments."""
-    original = getattr(owner, name)
+def _optimizer_loads(wrapped: Any, optimizer: Any, args: Any, kwargs: Any) -> Any:
+    if not is_on(Check.RESUMED):
+        return wrapped(*args, **kwargs)
+    numbers = _numbers_of(optimizer)
+    result = wrapped(*args, **kwargs)
+    safely(Check.RESUMED, loaded.continues, optimizer, argument(args, kwargs, 0, "state_dict"))
+    safely(Check.RESUMED, _note_numbers, optimizer, numbers)
+    return result
 
-    @functools.wraps(original)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        if is_before:
-            safely(Check.RESUMED, note)
-        result = original(*args, **kwargs)
-        if not is_before and is_on(Check.RESUMED):
-            safely(Check.RESUMED, note, result, *args, *kwargs.values())
-        return result
 
-    setattr(owner, name, function)
+def _numbers_of(optimizer: Any) -> Numbers:
+    """The numbers of each group that are plain numbers."""
+    groups = getattr(optimizer, "param_groups", ())
+    return [
+        {name: group[name] for name in NAMES if isinstance(group.get(name), int | float)}
+        for group in groups
+    ]
+
+
+def _note_numbers(optimizer: Any, numbers: Numbers) -> None:
+    """Records what a load of the script's has made of the numbers."""
+    if is_called_by(*FRAMEWORKS):
+        _overruled.pop(optimizer, None)
+    else:
+        first, *_ = _overruled.get(optimizer, (numbers,))
+        _overruled[optimizer] = first, _numbers_of(optimizer), user_place()
+
+
+def look_at_numbers(optimizer: Any, step: int) -> None:
+    """Compares the numbers that a script has given an optimizer with those of its first step."""
+    if step != 1 or optimizer not in _overruled or not optimizer.state:
+        return
+    asked, then, where = _overruled.pop(optimizer)
+    schedulers = list(schedules.places)
+    if any(getattr(one, "optimizer", None) is optimizer for one in schedulers):
+        for group in asked:
+            group.pop("lr", None)  # the schedule sets it again
+    used = _numbers_of(optimizer)
+    report(resumed.overruled(type(optimizer).__name__, asked, then, used), where=where)
+
+
+def _planning(_planner: Any, args: Any, kwargs: Any) -> None:
+    """Looks for states in a checkpoint that a load doesn't ask for."""
+    keys = argument(args, kwargs, 1, "metadata").state_dict_metadata
+    for path in _without_states(argument(args, kwargs, 0, "state_dict"), ()):
+        place = ".".join((*path, "state"))
+        count = sum(str(key).startswith(f"{place}.") for key in keys)
+        report_here(resumed.left_in_checkpoint(place, count))
+
+
+def _without_states(states: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Paths of optimizers' state dicts that have no states."""
+    if not isinstance(states, Mapping) or len(path) > DEPTH:
+        return
+    if "param_groups" in states and states.get("state") == {}:
+        yield path
+    for name, value in states.items():
+        yield from _without_states(value, (*path, str(name)))
 
 
 def _random_in(value: Any, depth: int = 2) -> Iterator[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from ...checks import averages, resumed_parts
+from ...checks import averages, resumed
 from ...checks.finding import Check
 from ..callers import FRAMEWORKS, is_called_by, user_place
 from . import copied_models, early_steps
@@ -100,9 +100,9 @@ def look(optimizer: Any, step: int) -> None:
         each.last = None
         if averages.is_begun_apart(first, now, models):
             finding = (
-                resumed_parts.average_unused(each.key, each.names[0])
+                resumed.average_unused(each.key, each.names[0])
                 if each.key
-                else averages.begun_before_load(each.names[0])
+                else resumed.average_made_before(each.names[0])
             )
             report(finding, where=each.where)
             _begun[optimizer].remove(each)

@@ -6,23 +6,15 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
-import wrapt
-
-from ...checks import resumed, saved
-from ...checks.finding import Check
+from ...checks import saved
 from ...core.private_names import VERSION
 from ...evidence.observations import observations
 from ..callers import user_place
 from .copies import Copy, copied, local, sample, spread
 from .models import known_models, parameters_in
-from .reporting import is_on, report_here, safely
-
-HOOKED = ("torch.distributed.checkpoint.default_planner",)
-DEPTH = 3
-"""Maximum depth of an optimizer's state dict in a loaded object."""
+from .reporting import report_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +38,6 @@ class Taken:
 
 _taken: dict[int, Taken] = {}
 """The live ones, by id: a dict has no hash."""
-
-
-def install(module: ModuleType) -> None:
-    """Wraps the planner of a load, which gets the checkpoint's keys."""
-
-    def planning(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-        if is_on(Check.RESUMED):
-            arguments = dict(zip(("state_dict", "metadata"), args, strict=False)) | kwargs
-            safely(Check.RESUMED, _look, arguments.get("state_dict"), arguments.get("metadata"))
-        return wrapped(*args, **kwargs)
-
-    wrapt.wrap_function_wrapper(module, "DefaultLoadPlanner.set_up_planner", planning)
 
 
 def note(states: Any) -> None:
@@ -129,20 +109,3 @@ def _place(value: Any) -> int:
     """The address of a tensor's elements on this rank; 0 for an empty one or another object."""
     part = local(value) if hasattr(value, "data_ptr") else None
     return 0 if part is None or not part.numel() else int(part.data_ptr())
-
-
-def _look(states: Any, metadata: Any) -> None:
-    for path in _without_states(states, ()):
-        prefix = ".".join((*path, "state", ""))
-        count = sum(str(key).startswith(prefix) for key in metadata.state_dict_metadata)
-        report_here(resumed.left_in_checkpoint(prefix[:-1], count))
-
-
-def _without_states(states: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Paths of optimizers' state dicts that have no states."""
-    if not isinstance(states, Mapping) or len(path) > DEPTH:
-        return
-    if "param_groups" in states and states.get("state") == {}:
-        yield path
-    for name, value in states.items():
-        yield from _without_states(value, (*path, str(name)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safe_launch.checks import averages, resumed_parts
+from safe_launch.checks import averages, resumed
 from support.tables import table
 
 
@@ -63,10 +63,10 @@ def test_settings_that_a_load_overrules(
     asked: dict[str, float], loaded: dict[str, float], used: dict[str, float], is_told: bool
 ) -> None:
     """A lower rate or another weight decay was asked for, and the loaded one is used."""
-    found = resumed_parts.overruled("Adam", [asked], [loaded], [used])
+    found = resumed.overruled("Adam", [asked], [loaded], [used])
     assert (found is not None) == is_told
 
 
 def test_groups_that_differ_in_number() -> None:
     """They aren't compared."""
-    assert resumed_parts.overruled("Adam", [{"lr": 1.0}], [], []) is None
+    assert resumed.overruled("Adam", [{"lr": 1.0}], [], []) is None

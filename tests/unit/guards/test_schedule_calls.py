@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import VARIABLE
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards import data_parallel
-from safe_launch.guards.checks import early_steps, loaded_settings
+from safe_launch.guards.checks import early_steps, loaded_parts
 from safe_launch.guards.checks import schedule_calls as guard
 from safe_launch.guards.checks.optimizers import Watch
 from safe_launch.guards.checks.schedules import schedules
@@ -37,8 +38,8 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Callable[[Loop], list[str]]:
     kind = torch.optim.Optimizer
     monkeypatch.setattr(kind, "load_state_dict", kind.load_state_dict)
     guard.install(module)
-    held: Any = type("Module", (), {"Optimizer": kind})
-    loaded_settings.install(held)
+    held: Any = SimpleNamespace(__name__=loaded_parts.OPTIMIZER, Optimizer=kind)
+    loaded_parts.install(held)
 
     def ran(loop: Loop) -> list[str]:
         sent: list[Message] = []

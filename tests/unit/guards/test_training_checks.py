@@ -15,6 +15,7 @@ from safe_launch.evidence.worker_messages import Found, Message, Skipped
 from safe_launch.guards.checks import (
     graphs,
     held_parameters,
+    loaded_parts,
     optimizers,
     planned_epochs,
     saves,
@@ -297,7 +298,7 @@ def test_states_that_stay_in_the_checkpoint(told: Told) -> None:
     def loaded(state: dict[str, Any], *keys: str) -> None:
         given = {"app": {"optim": {"state": state, "param_groups": []}, "model": {}}}
         metadata = SimpleNamespace(state_dict_metadata=dict.fromkeys(keys))
-        state_dicts._look(given, metadata)
+        loaded_parts._planning(None, (given, metadata), {})
 
     loaded({"0": {}}, "app.optim.state.0.step")
     loaded({}, "app.optim.param_groups", "app.model.state.weight")
