@@ -13,8 +13,8 @@ from ...checks import resumed
 from ...checks.finding import Check
 from ..callers import FRAMEWORKS, is_called_by, user_place
 from . import dtypes, early_steps
+from .averages import SAMPLED, flat, plain
 from .calls import after, argument, before
-from .copied_models import SAMPLED, flat, plain
 from .copies import copied, sample, spread
 from .reporting import is_on, report, report_here, safely
 from .schedules import schedules

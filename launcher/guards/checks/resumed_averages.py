@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from ...checks import averages, resumed
+from ...checks import resumed
+from ...checks.averages import is_begun_apart
 from ...checks.finding import Check
 from ..callers import FRAMEWORKS, is_called_by, user_place
-from . import copied_models, early_steps
-from .copied_models import chosen, copies_of, flat, named, values_of
+from . import early_steps
+from .averages import beside, chosen, copies_of, flat, named, note, values_of
 from .copies import Copy
 from .loaded_parts import loaded
 from .reporting import is_on, report, safely
@@ -80,7 +81,7 @@ def _loading(module: Any) -> None:
             if values is not None and models is not None:
                 about = weakref.ref(copy), weakref.ref(module), names, values, models
                 _made_before.append(Begun(*about, user_place()))
-    copied_models.note(module)
+    note(module)
 
 
 def look(optimizer: Any, step: int) -> None:
@@ -98,7 +99,7 @@ def look(optimizer: Any, step: int) -> None:
         if first is None or models is None or now is None:
             continue
         each.last = None
-        if averages.is_begun_apart(first, now, models):
+        if is_begun_apart(first, now, models):
             finding = (
                 resumed.average_unused(each.key, each.names[0])
                 if each.key
@@ -110,7 +111,7 @@ def look(optimizer: Any, step: int) -> None:
 
 def _apart(optimizer: Any) -> Iterator[Begun]:
     """Copies made before a load that are as they were then, while the model isn't."""
-    pairs = {(id(copy), id(model)) for copy, model in copied_models.beside(optimizer)}
+    pairs = {(id(copy), id(model)) for copy, model in beside(optimizer)}
     for each in _made_before:
         copy, model = each.copy(), each.model()
         if (id(copy), id(model)) not in pairs:
@@ -133,7 +134,7 @@ def _unused(optimizer: Any) -> Iterator[Begun]:
     entries = {key: values for key, values in loaded.averages.items() if AVERAGE.search(key)}
     if not entries:
         return
-    for copy, model in copied_models.beside(optimizer):
+    for copy, model in beside(optimizer):
         for key, kept in entries.items():
             names = tuple(name for name in kept if name in named(model))
             values, models = values_of(copy, names), values_of(model, names)

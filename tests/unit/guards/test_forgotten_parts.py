@@ -17,7 +17,6 @@ from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards.checks import (
     averages,
-    copied_models,
     dtypes,
     early_steps,
     loaded_parts,
@@ -85,16 +84,15 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Training:
         (torch.amp.grad_scaler.GradScaler, "load_state_dict"),
     ):
         monkeypatch.setattr(owner, name, getattr(owner, name))
-    copied_models._copied.clear()
+    averages._copied.clear()
     resumed_averages._made_before.clear()
     dtypes.scalers.clear()
     loaded_parts.loaded.__init__()  # type: ignore[misc]
     module = torch.nn.modules.module
     optimizers = sys.modules["torch.optim.optimizer"]
     for guard, owner in (
-        (copied_models, module),
-        (resumed_averages, module),
         (averages, module),
+        (resumed_averages, module),
         *((loaded_parts, owner) for owner in (torch.serialization, optimizers)),
         *((loaded_parts, owner) for owner in (torch.random, random, torch.amp.grad_scaler)),
     ):
