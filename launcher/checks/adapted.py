@@ -1,8 +1,8 @@
-"""Checks of what an adapter's configuration names, and of adapters on tied weights."""
+"""Checks of adapters: what their configuration names, what is frozen or new, and merges."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from .finding import Check, Finding, first_of
 
@@ -26,21 +26,6 @@ ROLES = (
 """Names that models give to modules of one purpose: a list for several models has many of them."""
 
 
-def unmatched(names: Iterable[str], modules: Collection[str]) -> tuple[list[str], list[str]]:
-    """The names that no module has, and those that some have, as peft compares them.
-
-    Args:
-        names: of a list for target_modules or modules_to_save.
-        modules: the model's modules.
-    """
-    missing: list[str] = []
-    found: list[str] = []
-    for name in sorted(names):
-        is_there = any(module == name or module.endswith(f".{name}") for module in modules)
-        (found if is_there else missing).append(name)
-    return missing, found
-
-
 def named_in_vain(option: str, names: Collection[str], modules: Collection[str]) -> Finding | None:
     """Reports names of a configuration that match nothing, though others do.
 
@@ -51,11 +36,14 @@ def named_in_vain(option: str, names: Collection[str], modules: Collection[str])
         names: its list.
         modules: the model's modules.
     """
-    missing, found = unmatched(names, modules)
+    found = [  # as peft compares them
+        name for name in sorted(names) if any(f".{one}".endswith(f".{name}") for one in modules)
+    ]
     in_vain = [
         name
-        for name in missing
-        if not any(name in role and not role.isdisjoint(found) for role in ROLES)
+        for name in sorted(names)
+        if name not in found
+        and not any(name in role and not role.isdisjoint(found) for role in ROLES)
     ]
     if not in_vain or not (found or option == "modules_to_save"):
         return None
@@ -68,6 +56,82 @@ def named_in_vain(option: str, names: Collection[str], modules: Collection[str])
         sentence=f"{first_of(in_vain)} of {option} {'match' if len(in_vain) > 1 else 'matches'} no "
         f"module of the model{kept}: what it should have named isn't trained",
         advice=f"Its modules are {', '.join(ends[:12])}",
+    )
+
+
+def replaced(weights: Collection[str]) -> Finding | None:
+    """Reports an adapter whose weights a second get_peft_model has replaced.
+
+    Args:
+        weights: names of the replaced weights.
+    """
+    if not weights:
+        return None
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence="the model had an adapter, and a new one has replaced its weights: "
+        f"{first_of(weights)}",
+        advice="Train the adapter that PeftModel.from_pretrained(..., is_trainable=True) returns, "
+        "without get_peft_model",
+        parameter=next(iter(weights)),
+    )
+
+
+def frozen(parts: Collection[str]) -> Finding:
+    """Reports an adapter that isn't trained although other parameters are.
+
+    Args:
+        parts: names of the adapters' parts.
+    """
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"the model's adapter is frozen: {first_of(parts)} "
+        f"{'require' if len(parts) > 1 else 'requires'} no gradient, while other parameters are "
+        "trained",
+        advice="If it is to be trained, load it with PeftModel.from_pretrained(..., "
+        "is_trainable=True)",
+        step=1,
+        parameter=next(iter(parts)),
+    )
+
+
+def unloaded(name: str, folder: str) -> Finding:
+    """Reports an adapter made anew of the configuration of one that has been trained.
+
+    Args:
+        name: a weight that is zero before the first step.
+        folder: the folder with the configuration and the trained weights.
+    """
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"the adapter is new: its configuration was read from {folder}, but not the "
+        f"trained weights there ({name} is zero)",
+        advice="Load it with PeftModel.from_pretrained(model, folder, is_trainable=True); "
+        "get_peft_model makes a new one",
+        step=1,
+        parameter=name,
+    )
+
+
+def new_and_frozen(names: Collection[str], layer: str) -> Finding:
+    """Reports random parameters that nothing trains.
+
+    Args:
+        names: parameters that the loaded checkpoint lacks.
+        layer: the name of the first one's layer, for peft.
+    """
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"{first_of(names)} {'are' if len(names) > 1 else 'is'} new, as the loaded "
+        f"checkpoint lacks {'them' if len(names) > 1 else 'it'}, and frozen: random weights are "
+        "neither trained nor saved with an adapter",
+        advice=f'Train it, with peft by LoraConfig(modules_to_save=["{layer}"])',
+        step=1,
+        parameter=next(iter(names)),
     )
 
 

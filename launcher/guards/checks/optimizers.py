@@ -18,12 +18,13 @@ from ...core.settings import Fact
 from ...evidence.observations import observations
 from ..callers import user_place
 from . import (
+    adapters,
     dtypes,
     early_steps,
     evaluations,
     gradients,
     held_parameters,
-    loaded_models,
+    pretrained,
     sampled_gradients,
     saves,
     updates,
@@ -134,7 +135,7 @@ class Watch:
             self._report(*dtypes.judged(optimizer, names, by_engine=by_engine))
             saves.remember(models)
             if len(alive) <= SEVERAL:
-                self._report(*loaded_models.judged(models))
+                self._report(*adapters.judged(models), *pretrained.untrained(models))
             if not by_engine:  # DeepSpeed's groups are flat, and `engines` inspects its steps
                 self._report(*held_parameters.decayed(optimizer, names, models))
                 begin = sampled_gradients.begin_with

@@ -9,7 +9,7 @@ from ...checks import chats
 from ..callers import user_place
 from ..model_facts import base_of
 from .copies import Copy, copied
-from .loaded_models import loaded
+from .pretrained import loaded
 from .reporting import report
 from .texts import DECODERS, is_extended
 

@@ -1,28 +1,32 @@
-"""Follows weights from a load of the script's to the first step."""
+"""Follows weights from a load of the script's to the first step, and what it leaves out."""
 
 from __future__ import annotations
 
-import functools
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import wrapt
 
-from ...checks import pretrained
+from ...checks import adapted, pretrained, saved
 from ...checks.finding import Check, Finding
 from ...evidence.observations import observations
 from ..callers import FRAMEWORKS, is_called_by, user_place
-from . import early_steps
+from ..loading import DTYPES
+from . import dtypes, early_steps, resumed_averages, saves
+from .calls import argument
 from .copies import Copy, copied, sample, spread
 from .models import known_models, parameters_of
-from .reporting import is_on, report, safely
+from .reporting import is_on, report, report_here, safely
 
 HOOKED = ("torch.nn.modules.module", "transformers.modeling_utils")
 MATRIX = 2
 """Dimensions of a weight that is drawn at random, at least."""
+KEPT = "original_module"
+"""peft's name of a trained copy's original."""
 
 
 @dataclass(slots=True)
@@ -46,6 +50,10 @@ class Load:
     values: list[Copy] = field(default_factory=list)
 
 
+loaded: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Models that `from_pretrained` has made."""
+_new: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary()
+"""By model: ids of the parameters that its checkpoint lacks."""
 _loads: list[Load] = []
 """Loads before the first step, the last of each module."""
 _read: list[tuple[Load, dict[str, Copy]]] = []
@@ -54,31 +62,99 @@ _read: list[tuple[Load, dict[str, Copy]]] = []
 
 def install(module: ModuleType) -> None:
     """Wraps the functions that load weights."""
-    if module.__name__ != HOOKED[0]:
-        wrapt.wrap_function_wrapper(module.PreTrainedModel, "from_pretrained", _loaded)
-        return
-    kind: Any = module.Module
-    original = kind.load_state_dict
-
-    @functools.wraps(original)
-    def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        if is_on(Check.SAVED) and not observations.steps_of_all():
-            states = args[0] if args else kwargs.get("state_dict")
-            safely(Check.SAVED, _note, self, states, result)
-        return result
-
-    kind.load_state_dict = load_state_dict
-    early_steps.looking(Check.SAVED, look)
+    if module.__name__ == HOOKED[0]:
+        wrapt.wrap_function_wrapper(module, "Module.load_state_dict", _loading)
+        early_steps.looking(Check.SAVED, look)
+    else:
+        wrapt.wrap_function_wrapper(module, "PreTrainedModel.from_pretrained", _making)
 
 
-def _loaded(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-    """Records what `from_pretrained` loads without `load_state_dict`."""
+def _loading(wrapped: Any, module: Any, args: Any, kwargs: Any) -> Any:
+    """Shows a load to all checks that look at loaded weights."""
+    states = argument(args, kwargs, 0, "state_dict")
+    if is_on(Check.RESUMED):
+        safely(Check.RESUMED, resumed_averages.loading, module)
+    if not is_on(Check.SAVED):
+        return wrapped(*args, **kwargs)
+    safely(Check.SAVED, partial(saves.look_at_states, is_loaded=True), states)
+    safely(Check.SAVED, _look_at_own, module, states)
     result = wrapped(*args, **kwargs)
-    if is_on(Check.SAVED) and not observations.steps_of_all():
-        model = result[0] if isinstance(result, tuple) else result
-        safely(Check.SAVED, _note, model, None, None)
+    if getattr(result, "unexpected_keys", None):
+        safely(Check.SAVED, _look_at_names, states, result)
+    if not observations.steps_of_all():
+        safely(Check.SAVED, _note, module, states, result)
     return result
+
+
+def _look_at_own(instance: Any, states: Any) -> None:
+    """Checks that a load isn't one of nothing, as if no name of a checkpoint had fitted."""
+    if not isinstance(states, Mapping) or is_called_by(*FRAMEWORKS, "peft", "torch"):
+        return
+    is_empty = not states and next(instance.parameters(), None) is not None
+    if is_empty or saves.is_loaded_into_itself(instance, states):
+        report_here(saved.loads_itself(len(states)))
+
+
+def _look_at_names(states: Any, result: Any) -> None:
+    """Checks the loaded names against the names that didn't fit."""
+    report_here(saved.loads_nothing(states, result.unexpected_keys, result.missing_keys))
+
+
+def _making(wrapped: Any, _kind: Any, args: Any, kwargs: Any) -> Any:
+    """Records what `from_pretrained` loads without `load_state_dict`, and what it leaves new."""
+    if not is_on(Check.TRAINED, Check.SAVED):
+        return wrapped(*args, **kwargs)
+    result = wrapped(*args, **{**kwargs, "output_loading_info": True})
+    model, info = result if isinstance(result, tuple) else (result, None)
+    is_asked = bool(kwargs.get("output_loading_info"))
+    if info is not None and not is_asked:
+        loaded.add(model)
+        if not any(map(kwargs.get, DTYPES)):
+            dtypes.unasked.add(model)
+        safely(Check.TRAINED, _note_missing, model, info)
+    if is_on(Check.SAVED) and not observations.steps_of_all():
+        safely(Check.SAVED, _note, model, None, None)
+    return result if is_asked else model
+
+
+def _note_missing(model: Any, info: Mapping[str, Collection[str]]) -> None:
+    missing = {*info["missing_keys"]}
+    if not missing:
+        return
+    named = dict(model.named_parameters())
+    _new[model] = frozenset(id(param) for name, param in named.items() if name in missing)
+    unexpected = [name for name in info["unexpected_keys"] if isinstance(name, str)]
+    if unexpected and missing.issuperset(named):
+        report_here(saved.fits_nothing(unexpected, named))
+
+
+def untrained(models: Iterable[Any]) -> Iterator[Finding]:
+    """Reports new parameters that are frozen while others are trained.
+
+    Args:
+        models: the models, without wrappers, before the first step.
+    """
+    for model in models:
+        new = frozenset[int]().union(*(_new.get(module, ()) for module in model.modules()))
+        if not new or not any(param.requires_grad for param in model.parameters()):
+            continue
+        names = [
+            name
+            for name, param in model.named_parameters()
+            if id(param) in new and not param.requires_grad and KEPT not in name
+        ]
+        if names:
+            layer = names[0].rpartition(".")[0]
+            others = [name for name, _ in model.named_modules() if name != layer]
+            yield adapted.new_and_frozen(names, _short(layer, others))
+
+
+def _short(name: str, others: Collection[str]) -> str:
+    """The shortest end of a module's name that no other has, as peft takes it."""
+    parts = name.split(".")
+    ends = (".".join(parts[place:]) for place in reversed(range(len(parts))))
+    unique = (end for end in ends if not any(other.endswith(end) for other in others))
+    return next(unique, name)
 
 
 def _note(module: Any, states: Any, result: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import weakref
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from . import early_steps
 from .averages import beside, chosen, copies_of, flat, named, note, values_of
 from .copies import Copy
 from .loaded_parts import loaded
-from .reporting import is_on, report, safely
+from .reporting import report
 
 HOOKED = ("torch.nn.modules.module",)
 AVERAGE = re.compile(r"(^|_|\.)(ema|avg|average|averaged|swa|shadow|teacher|target)(_|\.|$)", re.I)
@@ -56,22 +55,12 @@ _begun: weakref.WeakKeyDictionary[Any, list[Begun]] = weakref.WeakKeyDictionary(
 """By optimizer: copies that began apart from the model or their checkpoint."""
 
 
-def install(module: ModuleType) -> None:
-    """Looks at the copies of a model before it loads weights."""
-    kind: Any = module.Module
-    original = kind.load_state_dict
-
-    @functools.wraps(original)
-    def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_on(Check.RESUMED):
-            safely(Check.RESUMED, _loading, self)
-        return original(self, *args, **kwargs)
-
-    kind.load_state_dict = load_state_dict
+def install(_module: ModuleType) -> None:
+    """Looks before the first steps."""
     early_steps.looking(Check.RESUMED, look)
 
 
-def _loading(module: Any) -> None:
+def loading(module: Any) -> None:
     """Samples copies that are equal to a model which is about to load weights."""
     _made_before[:] = [one for one in _made_before if one.copy() not in (None, module)]
     if not is_called_by(*FRAMEWORKS):

@@ -47,7 +47,8 @@ def test_names(inference: bool, sent: list[Message]) -> None:
         target_modules=names, modules_to_save=["wte"], inference_mode=inference
     )
     model = small()
-    adapters._made(lambda *args, **_: calls.append(args), None, (model, config), {})
+    made = (lambda *args, **_: calls.append(args)), None, (model, config), {}
+    adapters._making(peft, *made)
     assert calls == [(model, config)]
     found = sentences(sent)
     assert len(found) == 2 * (not inference)
@@ -79,6 +80,7 @@ def test_merges(
             if "_B" in name:
                 torch.nn.init.ones_(parameter)
     tuner = model.base_model
-    merged = adapters._merging(tuner.merge_and_unload, tuner, (), {})
+    adapters._look_at_ties(tuner)
+    merged = tuner.merge_and_unload()
     assert type(merged) is transformers.LlamaForCausalLM
     assert ["merge_and_unload changes" in each for each in sentences(sent)] == [True] * is_found

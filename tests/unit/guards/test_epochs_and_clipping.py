@@ -12,12 +12,12 @@ from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards import data_parallel, fsdp
 from safe_launch.guards.checks import (
+    adapters,
     backward,
     clipping,
     dtypes,
     epochs,
     held_parameters,
-    loaded_models,
     trainer_losses,
 )
 from safe_launch.guards.checks.optimizers import Watch
@@ -248,13 +248,13 @@ def test_adapters_that_are_frozen() -> None:
     layer = type("Layer", (torch.nn.Linear,), {"adapter_layer_names": ("lora_A", "lora_B")})(4, 4)
     layer.lora_A = torch.nn.ModuleDict({"default": torch.nn.Linear(4, 4)})
     model = torch.nn.Sequential(layer, torch.nn.Linear(4, 4))
-    assert not [*loaded_models.judged([model])]
+    assert not [*adapters.judged([model])]
     layer.lora_A.requires_grad_(False)
-    (found,) = loaded_models.judged([model])
+    (found,) = adapters.judged([model])
     assert "0.lora_A requires no gradient" in found.line
     layer.lora_A["other"] = torch.nn.Linear(4, 4)
-    assert not [*loaded_models.judged([model])]
-    assert not [*loaded_models.judged([model.requires_grad_(False)])]
+    assert not [*adapters.judged([model])]
+    assert not [*adapters.judged([model.requires_grad_(False)])]
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

@@ -20,6 +20,7 @@ from safe_launch.guards.checks import (
     dtypes,
     early_steps,
     loaded_parts,
+    pretrained,
     resumed_averages,
 )
 from safe_launch.guards.checks.schedules import schedules
@@ -93,6 +94,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Training:
     for guard, owner in (
         (averages, module),
         (resumed_averages, module),
+        (pretrained, module),
         *((loaded_parts, owner) for owner in (torch.serialization, optimizers)),
         *((loaded_parts, owner) for owner in (torch.random, random, torch.amp.grad_scaler)),
     ):
@@ -164,9 +166,9 @@ def test_averages_made_before_a_load(
     training: Training, is_made_first: bool, rate: float, is_told: bool
 ) -> None:
     """One that follows slowly; not a frozen copy, nor one that is synchronized."""
-    model, pretrained = net(), net().state_dict()
+    model = net()
     average = deepcopy(model)
-    model.load_state_dict(pretrained)
+    model.load_state_dict(net().state_dict())
     if not is_made_first:
         average = deepcopy(model)
     optimizer = training.begin(model)

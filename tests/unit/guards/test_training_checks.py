@@ -20,7 +20,6 @@ from safe_launch.guards.checks import (
     planned_epochs,
     saves,
     schedules,
-    state_dicts,
     texts,
 )
 from safe_launch.guards.checks.accumulation import Clearing
@@ -752,17 +751,17 @@ def test_a_state_dict_that_is_kept(told: Told, monkeypatch: pytest.MonkeyPatch) 
     """One that refers to the weights is reported when used after a step; a copy isn't."""
     model = net()
     observations.see_model(model)
-    state_dicts.note(states := model.state_dict())
-    state_dicts.look({"model": states}, is_loaded=False)
+    saves.note(states := model.state_dict())
+    saves.look_at_states({"model": states}, is_loaded=False)
     assert told() == []
     monkeypatch.setattr(observations, "step", lambda: 5)
-    state_dicts.note(again := model.state_dict())
+    saves.note(again := model.state_dict())
     monkeypatch.setattr(observations, "step", lambda: 9)
-    state_dicts.look(copy.deepcopy(again), is_loaded=True)
-    state_dicts.look(model.state_dict(), is_loaded=True)
-    state_dicts.look({name: each.clone() for name, each in again.items()}, is_loaded=True)
+    saves.look_at_states(copy.deepcopy(again), is_loaded=True)
+    saves.look_at_states(model.state_dict(), is_loaded=True)
+    saves.look_at_states({name: each.clone() for name, each in again.items()}, is_loaded=True)
     assert told() == []
-    state_dicts.look({"epoch": 1, "model": again}, is_loaded=False)
+    saves.look_at_states({"epoch": 1, "model": again}, is_loaded=False)
     (found,) = told()
     assert "after step 5" in found.sentence
     del states, again, found
