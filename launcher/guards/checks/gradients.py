@@ -6,7 +6,6 @@ ranks with the optimizers' gradients; no rank waits.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,10 +18,8 @@ from ...core.limits import LINE
 from ...evidence.observations import observations
 from .copies import Copy, copied
 from .gradient_places import Line, Place, reached_by
-from .replicas import digest_of
+from .replicas import digest_of, numbered
 from .reporting import skip
-
-_places: Counter[str] = Counter()
 
 
 @dataclass(slots=True, eq=False)
@@ -95,8 +92,7 @@ class Gradients:
         """
         self._way, self._sampled, self._types = way, tuple(sampled), {*types}
         self._weights = weights
-        _places[self._where] += 1
-        self._place = f"{self._where}#{_places[self._where]}"
+        self._place = numbered(self._where, "gradients")
 
     def take(self, optimizer: Any) -> None:
         """Notes the gradients the optimizer is about to use, possibly once per parameter group."""

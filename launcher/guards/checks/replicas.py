@@ -1,11 +1,13 @@
-"""Digests replicated weights for node 0 to compare; no rank waits."""
+"""Digests weights that the ranks must have alike for node 0 to compare; no rank waits."""
 
 from __future__ import annotations
 
 import os
 import struct
+import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from types import ModuleType
 from typing import Any
@@ -16,14 +18,18 @@ from ...checks.between_ranks import Compared, Shared
 from ...checks.finding import Check
 from ...evidence.observations import observations
 from .. import data_parallel
-from .copies import Copy, copied, sample, spread
+from ..callers import user_place
+from ..fsdp import TORCHS
+from . import early_steps
+from .calls import argument
+from .copies import Copy, copied, local, sample, spread
 from .models import parameters_of
-from .reporting import is_on, skip
+from .reporting import is_on, safely, skip
 
 AVERAGERS = "torch.distributed.algorithms.model_averaging.averagers"
 DDP = "torch.nn.parallel.distributed"
 LOCAL = "accelerate.local_sgd"
-HOOKED = (AVERAGERS, DDP, LOCAL)
+HOOKED = (AVERAGERS, DDP, LOCAL, TORCHS)
 BETWEEN = {
     AVERAGERS: ("ModelAverager.__init__", "the script averages models itself"),
     DDP: (
@@ -33,15 +39,45 @@ BETWEEN = {
     LOCAL: ("LocalSGD.__init__", "the script averages models itself (LocalSGD)"),
 }
 """Features that let replicas differ, with the reason to skip the check."""
-MOST = 16
+MOST, UNITS = 16, 64
+"""Maximum parameters of an optimizer, and modules that FSDP divides, to look at."""
 
-_places: Counter[tuple[str, tuple[str, ...]]] = Counter()
+_places: Counter[tuple[str, ...]] = Counter()
 unjudged: list[str] = []
 """Reasons why replicas may differ in this process."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A module that FSDP has divided.
+
+    Attributes:
+        module: the module.
+        place: the user's line, and its number there.
+        names: sampled parameters.
+        whole: their values before.
+        shards: this rank's values of them afterwards.
+    """
+
+    module: weakref.ref[Any]
+    place: str
+    names: tuple[str, ...]
+    whole: tuple[Copy, ...]
+    shards: Copy
+
+
+_units: list[Unit] = []
+_divided: list[tuple[Unit, Copy]] = []
+"""Modules as they were divided, and as they are before the first step."""
+
+
 def install(module: ModuleType) -> None:
-    """Notes features that let replicas differ."""
+    """Notes features that let replicas differ, and wraps `fully_shard`."""
+    if module.__name__ == TORCHS:
+        if hasattr(module, "fully_shard"):  # from torch 2.6 on
+            wrapt.wrap_function_wrapper(module, "fully_shard", _sharding)
+            early_steps.looking(Check.REPLICAS, look_at_begin)
+        return
     path, why = BETWEEN[module.__name__]
 
     def wrapper(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
@@ -93,8 +129,7 @@ class Replicas:
             return
         labels = tuple(name[-200:] for name, _ in chosen)
         if not self._place:
-            _places[self._where, labels] += 1
-            self._place = f"{self._where}#{_places[self._where, labels]}"
+            self._place = numbered(self._where, *labels)
         self._waiting.append((done, labels, copy))
         self._send()
 
@@ -108,6 +143,13 @@ class Replicas:
                 self._place += f"#{rank if is_constant else digest_of(*copy.parts())}"
             self._is_begun = True
             observations.send(Compared(self._what, value, self._place, done, names))
+
+
+def numbered(where: str, *about: str) -> str:
+    """A line with the number of those that are about the same there, alike on all ranks."""
+    key = where, *about
+    _places[key] += 1
+    return f"{where}#{_places[key]}"
 
 
 def replicated_by_ddp(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, Any]]:
@@ -158,3 +200,67 @@ def digest_of(*rows: list[float]) -> str:
     """Digest of values, bit for bit."""
     packed = b"".join(struct.pack(f"{len(values)}d", *values) for values in rows)
     return blake2b(packed, digest_size=8).hexdigest()
+
+
+def _sharding(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+    module = argument(args, kwargs, 0, "module")
+    held: dict[str, Copy] = {}
+    if is_on(Check.REPLICAS) and hasattr(module, "named_parameters") and len(_units) < UNITS:
+        safely(Check.REPLICAS, _sample, module, kwargs.get("mesh"), held)
+    result = wrapped(*args, **kwargs)
+    if held:
+        safely(Check.REPLICAS, _note, module, held)
+    return result
+
+
+def _sample(module: Any, mesh: Any, held: dict[str, Copy]) -> None:
+    """Begins to copy samples of whole parameters that are about to be divided among all ranks."""
+    import torch.distributed as dist
+
+    ranks = dist.get_world_size() if mesh is None else mesh.size()
+    if ranks != data_parallel.world() or ranks < 2 or unjudged:
+        return
+    whole = [(name, param) for name, param in module.named_parameters() if _is_whole(param)]
+    for name, param in spread(whole):
+        if (copy := copied([sample(param)])) is not None:
+            held[name] = copy
+
+
+def _is_whole(param: Any) -> bool:
+    return not hasattr(param, "to_local") and not param.is_meta and sample(param) is not None
+
+
+def _shards(module: Any, names: tuple[str, ...]) -> Copy | None:
+    """Begins to copy this rank's part of the parameters."""
+    params = dict(module.named_parameters())
+    parts = [sample(local(params[name].detach())) for name in names if name in params]
+    known = [part for part in parts if part is not None]
+    return copied(known) if known and len(parts) == len(names) else None
+
+
+def _note(module: Any, held: dict[str, Copy]) -> None:
+    """Records a divided module."""
+    place, names = numbered(user_place()), tuple(held)
+    shards = _shards(module, names)
+    if shards is not None:
+        _units.append(Unit(weakref.ref(module), place, names, tuple(held.values()), shards))
+
+
+def look_at_begin(_optimizer: Any, step: int) -> None:
+    """Sends what the ranks had, unless something has written the weights since."""
+    if step == 1 and _units:
+        units, _units[:] = [*_units], []
+        for unit in units:
+            module = unit.module()
+            now = None if module is None else _shards(module, unit.names)
+            if now is not None:
+                _divided.append((unit, now))
+    while _divided:
+        unit, now = _divided[0]
+        if not all(copy.is_there for copy in (now, unit.shards, *unit.whole)):
+            break
+        _divided.pop(0)
+        if now.parts() == unit.shards.parts():
+            value = " ".join(digest_of(*copy.parts()) for copy in unit.whole)
+            names = tuple(name[-200:] for name in unit.names)
+            observations.send(Compared(Shared.DIVIDED, value, unit.place, 0, names))

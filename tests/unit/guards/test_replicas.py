@@ -12,7 +12,7 @@ from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import VARIABLE
 from safe_launch.evidence.worker_messages import Message
 from safe_launch.guards import data_parallel
-from safe_launch.guards.checks import early_steps, sharded_begin
+from safe_launch.guards.checks import early_steps, replicas
 from support.lazy import Lazy
 from support.new_worker import begin
 from support.tables import table
@@ -25,9 +25,10 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Compared]]:
     """What a rank sends of a model that is divided, and then changed by a function."""
     monkeypatch.setenv(VARIABLE, "replicas")
     monkeypatch.setattr(data_parallel, "world", lambda: 2)
-    monkeypatch.setattr(sharded_begin, "unjudged", [])
-    fsdp: Any = SimpleNamespace(fully_shard=lambda module, **_: module)
-    sharded_begin.install(fsdp)
+    monkeypatch.setattr(replicas, "unjudged", [])
+    fsdp: Any = SimpleNamespace(__name__=replicas.TORCHS)
+    fsdp.fully_shard = lambda module, **_: module
+    replicas.install(fsdp)
 
     def ran(change: Callable[[Any], object], size: int = 2) -> list[Compared]:
         messages: list[Message] = []
