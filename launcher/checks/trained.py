@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.quantities import count_of
@@ -12,6 +12,8 @@ WITHOUT = 3
 """Steps without any gradient after which an optimizer trains nothing."""
 LONG = 10
 """Steps after which most parameters must have had a gradient."""
+ROWS_STEPS, LEAST_ROWS = 3, 4
+"""Steps in which to look at the rows of an embedding, and minimum without a gradient in each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,4 +217,33 @@ def gathered(optimizer: str, names: Sequence[str], held: int, steps: int) -> Fin
         "model.reshard() before it is made",
         step=steps,
         parameter=names[0],
+    )
+
+
+def zeroed_rows(name: str, steps: Sequence[Mapping[int, tuple[bool, bool]]]) -> Finding | None:
+    """Reports rows in use that never have a gradient, and that each step moves all the same.
+
+    Args:
+        name: the embedding's weight.
+        steps: by row in use, whether its gradient is all zero, and whether the step moved it.
+    """
+    if len(steps) < ROWS_STEPS:
+        return None
+    zero = {row for step in steps for row, (is_zero, _) in step.items() if is_zero}
+    others = {row for step in steps for row, (is_zero, _) in step.items() if not is_zero}
+    if not zero or not others or zero & others or len(zero) < len(others):
+        return None
+    for step in steps:
+        held = [is_moved for row, (_, is_moved) in step.items() if row in zero]
+        if len(held) < LEAST_ROWS or not all(held):
+            return None
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"rows that are to stay are trained: {count_of(len(zero), 'row')} of {name} that "
+        "the batches use have no gradient, as the script sets it to zero, but each step moves "
+        "them: weight decay and momentum do so without a gradient",
+        advice="Put these rows back after each step, or give the optimizer a parameter of the "
+        "other rows alone, without weight decay",
+        parameter=name,
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import wrapt
 
-from ...checks import precision, sampled
+from ...checks import updated
 from ...checks.finding import Check, Finding
 from ...core.private_names import SCALE
 from ...evidence.observations import observations
@@ -84,13 +84,13 @@ def _updating(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 def _look(scaler: Any) -> None:
     """Compares the scale with an earlier one: each skipped step lowers it by a factor."""
     updates, scales = _scales.get(scaler, (0, ()))
-    if updates % sampled.MOST_SKIPPED == 0:
+    if updates % updated.MOST_SKIPPED == 0:
         now = None
         with observations.going_on():
             now = copied([SCALE.of(scaler).detach().reshape(-1)])
         scales = (*scales, *filter(None, [now]))[-3:]
         seen = [scale.parts()[0][0] for scale in scales if scale.is_there]
-        report_here(sampled.skipped(seen, scaler.get_backoff_factor()))
+        report_here(updated.skipped(seen, scaler.get_backoff_factor()))
     _scales[scaler] = updates + 1, scales
 
 
@@ -140,7 +140,7 @@ def judged(
     }
     kind, has_autocast = type(optimizer).__name__, "bf16" in precisions and not by_engine
     if torch.float16 in types and not scalers:
-        yield precision.unscaled(kind)
+        yield updated.unscaled(kind)
     if not type(optimizer).__module__.startswith("torch.optim."):
         return
     alike = {
@@ -150,12 +150,12 @@ def judged(
     }
     halves = list(_sizes_in(torch.float16, alike))
     others = sum(param.grad is not None for param in every) - len(halves)
-    yield precision.without_master(kind, halves, others)
+    yield updated.without_master(kind, halves, others)
     is_cast = any(id(param) in held for module in list(casting) for param in module.parameters())
     if (has_autocast or is_cast or torch.bfloat16 in types) and not _is_loaded_in_bf16():
         elements = sum(param.numel() for param in alike.values())
         sizes = _sizes_in(torch.bfloat16, alike)
-        yield precision.without_copy(kind, sizes, elements)
+        yield updated.without_copy(kind, sizes, elements)
 
 
 def _sizes_in(dtype: Any, parameters: Mapping[str, Any]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import wrapt
 
-from ...checks import built, divided, sampled, schedule
+from ...checks import built, divided, schedule, updated
 from ...checks.finding import Check
 from ..callers import calling_frame, user_place
 from . import updates
@@ -101,7 +101,7 @@ class EngineWatch:
             copies, done = self._zeros
             self._zeros = None
             samples = {name: copy.parts()[0] for name, copy in copies.items()}
-            report(sampled.still_zero(samples, done), where=self._where)
+            report(updated.still_zero(samples, done), where=self._where)
 
 
 def install(module: ModuleType) -> None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import wrapt
 
-from ...checks import built, sampled
+from ...checks import built, updated
 from ...checks.finding import Finding
 from ...evidence.observations import observations
 from ..callers import user_place
@@ -239,7 +239,7 @@ class LeftWeights:
             if is_steady and 2 * len(others) > len(kept.tensors):
                 names = names_of(optimizer)
                 held = [names[id(kept.tensors[place])] for place in others]
-                report(sampled.left_by_evaluation(held), where=where, step=kept.step)
+                report(updated.left_by_evaluation(held), where=where, step=kept.step)
 
 
 def _exchanged(kept: Kept, now: Copy) -> list[int]:
@@ -247,7 +247,7 @@ def _exchanged(kept: Kept, now: Copy) -> list[int]:
     import torch
 
     rounding = [4 * torch.finfo(tensor.dtype).eps for tensor in kept.tensors]
-    return sampled.exchanged(kept.values.parts(), now.parts(), rounding)
+    return updated.exchanged(kept.values.parts(), now.parts(), rounding)
 
 
 def _copied(tensors: tuple[Any, ...]) -> Copy | None:

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from ...checks import built, divided, precision
+from ...checks import built, divided, updated
 from ...core.private_names import DIVISOR, FACTOR, METADATA, REDUCTION, VERSION
 from ...evidence.observations import observations
 from ..callers import FRAMEWORKS, is_called_by, user_place
@@ -165,9 +165,9 @@ class StaleCasts:
         }
         self._last = now
         updates = max(self._stale.values(), default=0)
-        if updates >= precision.UPDATES:
-            report_here(precision.stale(updates), step=step + 1)
-        if updates >= precision.UPDATES or step >= precision.STEPS:
+        if updates >= updated.UPDATES:
+            report_here(updated.computed_with_old(updates), step=step + 1)
+        if updates >= updated.UPDATES or step >= updated.STEPS:
             self.is_open, self._last, self._stale = False, {}, {}
 
 

@@ -40,7 +40,7 @@ def names_of(optimizer: Any) -> dict[int, str]:
 
 
 def is_compiled(model: Any) -> bool:
-    """Whether a part of a model is compiled, and depends on what it had."""
+    """Whether a part of a model is compiled: it depends on what it had, and may ignore hooks."""
     return any(
         type(part).__name__ == "OptimizedModule" or vars(part).get("_compiled_call_impl")
         for part in model.modules()

@@ -9,7 +9,7 @@ from typing import Any
 
 import wrapt
 
-from ...checks import built, sampled, trained
+from ...checks import built, trained, updated
 from ...checks.between_ranks import Shared
 from ...checks.finding import Check, Finding
 from ...core.choices import Engine
@@ -122,7 +122,7 @@ class Watch:
 
         step = self.steps + 1
         if dtypes.has_scaled() and is_on(Check.TRAINED):
-            report_here(sampled.still_scaled())
+            report_here(updated.still_scaled())
         schedules.stepping(optimizer, self.steps)
         if step <= FIRST:
             self._note_gradients(optimizer)

@@ -11,7 +11,7 @@ from typing import Any
 
 import wrapt
 
-from ...checks import adapted, pretrained, saved
+from ...checks import adapted, saved
 from ...checks.finding import Check, Finding
 from ...evidence.observations import observations
 from ..callers import FRAMEWORKS, is_called_by, user_place
@@ -182,7 +182,7 @@ def _lost(module: Any, states: Mapping[str, Any], result: Any) -> Finding | None
         for name in result.unexpected_keys
         if hasattr(states.get(name), "shape")
     }
-    return pretrained.renamed(
+    return saved.renamed(
         missing,
         unexpected,
         sum(tensor.numel() for tensor in own.values()),
@@ -227,7 +227,7 @@ def look(optimizer: Any, step: int) -> None:
         known = zip(load.names, load.values, strict=True)
         before = {name: copy.parts()[0] for name, copy in known if copy.is_there}
         after = {name: copy.parts()[0] for name, copy in now.items()}
-        report(pretrained.overwritten(before, after), where=load.where)
+        report(saved.overwritten(before, after), where=load.where)
 
 
 def _now(load: Load, module: Any) -> dict[str, Copy]:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import Any
-
-import wrapt
 
 from ...checks.finding import Check
 from ...checks.seen_gradients import PARAMETERS, Way
@@ -17,25 +13,12 @@ from .. import data_parallel
 from .copies import copied, sample, spread
 from .gradient_places import Line, is_known, is_row_sharded, owned
 from .gradients import Gradients, Sampled
-from .models import known_models, parameters_of
+from .models import is_compiled, known_models, parameters_of
 from .replicas import replicated_by_engine, unjudged
 from .reporting import is_on, skip
 
-HOOKED = ("torch.nn.modules.module",)
 LEAST = 8
 """Minimum elements per row."""
-
-_compiled: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def install(module: ModuleType) -> None:
-    """Notes modules compiled in place."""
-
-    def compiled(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        _compiled.add(instance)
-        return wrapped(*args, **kwargs)
-
-    wrapt.wrap_function_wrapper(module, "Module.compile", compiled)
 
 
 def begin_with(gradients: Gradients, optimizer: Any, names: Mapping[int, str]) -> None:
@@ -44,7 +27,7 @@ def begin_with(gradients: Gradients, optimizer: Any, names: Mapping[int, str]) -
     if not _is_judged() or not held:
         return
     models = known_models()
-    if any(map(_is_compiled, models)):
+    if any(map(is_compiled, models)):
         skip(Check.GRADIENTS, "the model is compiled")
         return
     if any(hasattr(param, "to_local") for param in held):
@@ -91,7 +74,7 @@ def begin_with_engine(gradients: Gradients, engine: Any) -> None:
     """Chooses from the parameters that a DeepSpeed engine replicates."""
     if not _is_judged():
         return
-    if _is_compiled(engine.module):
+    if is_compiled(engine.module):
         skip(Check.GRADIENTS, "the model is compiled")
         return
     alike = replicated_by_engine(engine)
@@ -136,14 +119,6 @@ def _embeddings(models: Sequence[Any]) -> set[int]:
         if isinstance(module, kinds)
         for param in module.parameters(recurse=False)
     }
-
-
-def _is_compiled(model: Any) -> bool:
-    """Whether any submodule is compiled: hooks there may be ignored or cause recompilation."""
-    return any(
-        type(module).__name__ == "OptimizedModule" or module in _compiled
-        for module in model.modules()
-    )
 
 
 def _has_group() -> bool:

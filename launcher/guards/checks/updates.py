@@ -7,9 +7,9 @@ import weakref
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...checks import sampled, trained
+from ...checks import trained, updated
 from ...checks.finding import Check, Finding
-from ...checks.sampled import Update
+from ...checks.updated import Update
 from .copies import Copy, copied, local, sample, spread
 from .models import parameters_of
 from .reporting import is_certain, is_found, report, skip
@@ -142,7 +142,7 @@ class Values:
             for i, known in enumerate(around.frozen)
         ]
         if not around.is_rising:
-            lost = sampled.unchanged(made, self._optimizer)
+            lost = updated.unchanged(made, self._optimizer)
             before_that, self._lost = self._lost, lost
             if lost is not None and before_that is not None:
                 is_sure = lost.certain and before_that.certain
@@ -160,9 +160,9 @@ class Values:
         samples = dict(zip(around.adapters, before[2 * count + fixed :], strict=True))
         self._report(
             around.step,
-            sampled.moved(kept, self._optimizer),
-            None if is_explained_by_type else sampled.not_numbers(made, self._optimizer),
-            sampled.still_zero(samples, steps),
+            updated.moved(kept, self._optimizer),
+            None if is_explained_by_type else updated.not_numbers(made, self._optimizer),
+            updated.still_zero(samples, steps),
         )
         if optimizer is not None and any(
             update.rate > 0 and any(update.gradient) for update in made

@@ -8,7 +8,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from ...checks import zeroed_rows
+from ...checks import trained
 from ...checks.finding import Check
 from . import early_steps
 from .calls import first_passes, with_gradients
@@ -68,11 +68,11 @@ def look(optimizer: Any, step: int) -> None:
             continue
         if used.before is not None:
             _compare(used, module.weight)
-        if step < FIRST + zeroed_rows.STEPS:
+        if step < FIRST + trained.ROWS_STEPS:
             _keep(used, module.weight)
         elif all(copy.is_there for copy in used.waiting):
             _used[optimizer].remove(used)
-            finding = zeroed_rows.moved(used.name, [*map(_read, used.waiting)])
+            finding = trained.zeroed_rows(used.name, [*map(_read, used.waiting)])
             report(finding, where=schedules.optimizers[optimizer].where, step=step)
 
 

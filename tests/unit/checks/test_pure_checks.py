@@ -10,18 +10,17 @@ from safe_launch.checks import (
     built,
     data,
     divided,
-    precision,
-    sampled,
     saved,
     schedule,
     trained,
+    updated,
 )
 from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import Check, Finding, active, is_on
 from safe_launch.checks.kept import Kept, read, write
-from safe_launch.checks.sampled import Update
 from safe_launch.checks.saved import worst_kept
 from safe_launch.checks.trained import Gradients
+from safe_launch.checks.updated import Update
 from safe_launch.core.request import CheckOptions
 from support.tables import table
 
@@ -127,7 +126,7 @@ def _update(after: float, *, rate: float = 1e-6, gradient: float = 1.0) -> Updat
 )
 def test_lost_updates(update: Update, is_told: bool) -> None:
     """Weights with gradient and rate stay the same; a few elements prove nothing."""
-    assert (sampled.unchanged([update], "Adam") is not None) == is_told
+    assert (updated.unchanged([update], "Adam") is not None) == is_told
 
 
 @table(("kept", "is_certain"), [(15, None), (16, False), (57, False), (58, True)])
@@ -135,7 +134,7 @@ def test_updates_lost_in_part(kept: int, is_certain: bool | None) -> None:
     """A quarter of the weights that stay is suspicious; some optimizers round at random."""
     after = [0.5] * kept + [0.49] * (64 - kept)
     update = Update("w", "bfloat16", 1e-6, [0.5] * 64, after, [1.0] * 64)
-    found = sampled.unchanged([update], "Adam")
+    found = updated.unchanged([update], "Adam")
     assert (found and found.certain) is is_certain
 
 
@@ -143,9 +142,9 @@ def test_weights_that_an_evaluation_left() -> None:
     """Places with other values count; rounding doesn't."""
     before = [[1.0, 2.0], [0.0, 0.5], [3.0]]
     after = [[1.0, 2.00001], [0.0, 0.51], [3.0]]
-    assert sampled.exchanged(before, after, [1e-7] * 3) == [1]
-    assert sampled.exchanged(before, after, [1e-7, 0.05, 1e-7]) == []  # a coarser dtype
-    found = sampled.left_by_evaluation(["a", "b"])
+    assert updated.exchanged(before, after, [1e-7] * 3) == [1]
+    assert updated.exchanged(before, after, [1e-7, 0.05, 1e-7]) == []  # a coarser dtype
+    found = updated.left_by_evaluation(["a", "b"])
     assert (found.certain, found.parameter) == (False, "a")
     assert "a and 1 more" in found.sentence
 
@@ -153,23 +152,23 @@ def test_weights_that_an_evaluation_left() -> None:
 def test_frozen_and_adapters() -> None:
     """Frozen weights that move and trained adapters that don't are found."""
     still = Update("w", "", 0.0, [1.0], [1.0])
-    assert sampled.moved([still], "Adam") is None
-    assert sampled.moved([still, Update("v", "", 0.0, [1.0], [2.0])], "Adam") is not None
-    assert sampled.still_zero({"lora_B": [0.0]}, 2) is not None
-    assert sampled.still_zero({"lora_B": [0.0]}, 1) is None
-    assert sampled.still_zero({"lora_B": [0.0], "other": [0.1]}, 9) is None
-    assert sampled.still_zero({}, 9) is None
+    assert updated.moved([still], "Adam") is None
+    assert updated.moved([still, Update("v", "", 0.0, [1.0], [2.0])], "Adam") is not None
+    assert updated.still_zero({"lora_B": [0.0]}, 2) is not None
+    assert updated.still_zero({"lora_B": [0.0]}, 1) is None
+    assert updated.still_zero({"lora_B": [0.0], "other": [0.1]}, 9) is None
+    assert updated.still_zero({}, 9) is None
 
 
 def test_weights_that_are_lost() -> None:
     """NaN counts from the step that has made it."""
     whole, lost = [1.0, 2.0], [1.0, float("nan")]
     made = Update("w", "", 0.1, whole, lost)
-    found = sampled.not_numbers([Update("v", "", 0.1, whole, whole), made], "Adam")
+    found = updated.not_numbers([Update("v", "", 0.1, whole, whole), made], "Adam")
     assert found is not None
     assert (found.parameter, found.certain) == ("w", True)
-    assert sampled.not_numbers([Update("w", "", 0.1, lost, lost)], "Adam") is None
-    assert sampled.not_numbers([Update("w", "", 0.1, whole, whole)], "Adam") is None
+    assert updated.not_numbers([Update("w", "", 0.1, lost, lost)], "Adam") is None
+    assert updated.not_numbers([Update("w", "", 0.1, whole, whole)], "Adam") is None
 
 
 @table(
@@ -233,9 +232,9 @@ def test_labels_and_types() -> None:
     assert data.IGNORED_LABELS.judged([True] * 3) is not None
     assert data.IGNORED_LABELS.judged([True, False, True]) is None
     assert data.IGNORED_LABELS.judged([True] * 2) is None
-    assert precision.without_master("AdamW", ["w"], 0) is not None
-    assert precision.without_master("AdamW", ["w"], 1) is None
-    assert precision.without_master("SGD", ["w"], 0) is None
+    assert updated.without_master("AdamW", ["w"], 0) is not None
+    assert updated.without_master("AdamW", ["w"], 1) is None
+    assert updated.without_master("SGD", ["w"], 0) is None
 
 
 def test_saved() -> None:
@@ -434,9 +433,9 @@ def test_what_is_built_otherwise() -> None:
     assert built.normalized_twice("the softmax of a softmax") is not None
     assert built.decays_all("AdamW", 1, []) is None
     assert built.decays_all("AdamW", 1, ["a.bias"]) is not None
-    assert precision.without_copy("AdamW", {"a": 60}, 100) is not None
-    assert precision.without_copy("AdamW", {"a": 50}, 100) is None
-    assert precision.without_copy("SGD", {"a": 60}, 100) is None
+    assert updated.without_copy("AdamW", {"a": 60}, 100) is not None
+    assert updated.without_copy("AdamW", {"a": 50}, 100) is None
+    assert updated.without_copy("SGD", {"a": 60}, 100) is None
 
 
 @table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safe_launch.checks import zeroed_rows
+from safe_launch.checks import trained
 from support.tables import table
 
 ZEROED = dict.fromkeys(range(6), (True, True)) | {9: (False, True)}
@@ -23,4 +23,4 @@ MASKED = dict.fromkeys(range(6), (False, True)) | {9: (True, True)}
 )
 def test_rows_that_are_to_stay(steps: list[dict[int, tuple[bool, bool]]], is_told: bool) -> None:
     """They have no gradient, are in use, and move."""
-    assert (zeroed_rows.moved("embedding.weight", steps) is not None) == is_told
+    assert (trained.zeroed_rows("embedding.weight", steps) is not None) == is_told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safe_launch.checks import pretrained
+from safe_launch.checks import saved
 from support.tables import table
 
 BODY = {f"layers.{place}.weight": (8, 8) for place in range(4)}
@@ -28,8 +28,8 @@ def test_names_that_do_not_match(
     is_told: bool,
 ) -> None:
     """Most of a model is missing, and has twins of other names."""
-    assert (pretrained.renamed(missing, unexpected, elements) is not None) == is_told
-    assert pretrained.renamed(missing, unexpected, elements, is_all=True) is None
+    assert (saved.renamed(missing, unexpected, elements) is not None) == is_told
+    assert saved.renamed(missing, unexpected, elements, is_all=True) is None
 
 
 @table(
@@ -44,12 +44,12 @@ def test_names_that_do_not_match(
 )
 def test_weights_drawn_after_a_load(now: list[float], is_told: bool) -> None:
     """Values that have nothing of the loaded ones; not with noise, nor rounded."""
-    found = pretrained.overwritten({"a": VALUES, "b": VALUES}, {"a": now, "b": now})
+    found = saved.overwritten({"a": VALUES, "b": VALUES}, {"a": now, "b": now})
     assert (found is not None) == is_told
 
 
 def test_a_part_drawn_anew() -> None:
     """A new head, or tensors that were replaced."""
     loaded = dict.fromkeys("abc", VALUES)
-    assert pretrained.overwritten(loaded, {**loaded, "a": ANEW}) is None
-    assert pretrained.overwritten(loaded, {}) is None
+    assert saved.overwritten(loaded, {**loaded, "a": ANEW}) is None
+    assert saved.overwritten(loaded, {}) is None
