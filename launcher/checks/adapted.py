@@ -60,11 +60,7 @@ def named_in_vain(option: str, names: Collection[str], modules: Collection[str])
 
 
 def replaced(weights: Collection[str]) -> Finding | None:
-    """Reports an adapter whose weights a second get_peft_model has replaced.
-
-    Args:
-        weights: names of the replaced weights.
-    """
+    """Reports an adapter whose weights a second get_peft_model has replaced."""
     if not weights:
         return None
     return Finding(
@@ -79,16 +75,12 @@ def replaced(weights: Collection[str]) -> Finding | None:
 
 
 def frozen(parts: Collection[str]) -> Finding:
-    """Reports an adapter that isn't trained although other parameters are.
-
-    Args:
-        parts: names of the adapters' parts.
-    """
+    """Reports an adapter none of whose parts is trained although other parameters are."""
     return Finding(
         Check.TRAINED,
         certain=False,
-        sentence=f"the model's adapter is frozen: {first_of(parts)} "
-        f"{'require' if len(parts) > 1 else 'requires'} no gradient, while other parameters are "
+        sentence=f"the model's adapter is frozen: "
+        f"{first_of(parts, 'requires', 'require')} no gradient, while other parameters are "
         "trained",
         advice="If it is to be trained, load it with PeftModel.from_pretrained(..., "
         "is_trainable=True)",
@@ -126,7 +118,7 @@ def new_and_frozen(names: Collection[str], layer: str) -> Finding:
     return Finding(
         Check.TRAINED,
         certain=False,
-        sentence=f"{first_of(names)} {'are' if len(names) > 1 else 'is'} new, as the loaded "
+        sentence=f"{first_of(names, 'is', 'are')} new, as the loaded "
         f"checkpoint lacks {'them' if len(names) > 1 else 'it'}, and frozen: random weights are "
         "neither trained nor saved with an adapter",
         advice=f'Train it, with peft by LoraConfig(modules_to_save=["{layer}"])',

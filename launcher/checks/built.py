@@ -35,52 +35,39 @@ def idle(optimizer: str, held: Collection[str], steps: int) -> Finding | None:
 
 
 def evaluating(layers: Collection[str]) -> Finding | None:
-    """Reports a model trained in evaluation mode, if some layers depend on the mode.
-
-    Args:
-        layers: their names.
-    """
+    """Reports a model trained in evaluation mode, if some layers depend on the mode."""
     if not layers:
         return None
     return Finding(
         Check.TRAINED,
         certain=False,
-        sentence=f"the model is trained in evaluation mode: {first_of(layers)} "
-        f"{'are' if len(layers) > 1 else 'is'} off or frozen (dropout, batch norm)",
+        sentence=f"the model is trained in evaluation mode: "
+        f"{first_of(layers, 'is', 'are')} off or frozen (dropout, batch norm)",
         advice="Call model.train() before the training, and again after each evaluation",
     )
 
 
 def not_evaluating(layers: Collection[str]) -> Finding:
-    """Reports an evaluation in training mode, if some layers depend on the mode.
-
-    Args:
-        layers: their names.
-    """
+    """Reports an evaluation in training mode, if some layers depend on the mode."""
     return Finding(
         Check.TRAINED,
         certain=False,
-        sentence=f"the model is evaluated in training mode: {first_of(layers)} "
-        f"{'act' if len(layers) > 1 else 'acts'} as in training (dropout, batch norm, which also "
+        sentence=f"the model is evaluated in training mode: "
+        f"{first_of(layers, 'acts', 'act')} as in training (dropout, batch norm, which also "
         "follows this data)",
         advice="Call model.eval() before the evaluation, and model.train() after it",
     )
 
 
 def moving(layers: Collection[str]) -> Finding | None:
-    """Reports frozen batch norms whose statistics follow the new data.
-
-    Args:
-        layers: their names.
-    """
+    """Reports frozen batch norms whose statistics follow the new data."""
     if not layers:
         return None
-    verb = "are" if len(layers) > 1 else "is"
     return Finding(
         Check.TRAINED,
         certain=False,
-        sentence=f"frozen layers change: {first_of(layers)} {verb} batch norm in training mode, "
-        "whose running mean and variance follow the new data, though its weights are frozen",
+        sentence=f"frozen layers change: {first_of(layers, 'is', 'are')} batch norm in training "
+        "mode, whose running mean and variance follow the new data, though its weights are frozen",
         advice="Call eval() on the frozen layers after each model.train(), e.g. in the model's "
         "train method",
         parameter=next(iter(layers)),
@@ -105,11 +92,7 @@ def normalized_twice(fault: str) -> Finding | None:
 
 
 def still_loss(values: Sequence[float]) -> Finding | None:
-    """Reports a loss that is the same in all first steps.
-
-    Args:
-        values: of a backward pass of each step.
-    """
+    """Reports a loss that is the same in a pass of each of the first steps."""
     if len(values) < LOSSES or len({*values}) > 1 or not abs(values[0]) > LEAST:
         return None
     return Finding(
@@ -156,7 +139,7 @@ def decays_all(optimizer: str, spared: int, vectors: Collection[str]) -> Finding
         Check.TRAINED,
         certain=False,
         sentence=f"{optimizer}'s group {spared}, without weight decay, is empty: "
-        f"{first_of(vectors)} {'decay' if len(vectors) > 1 else 'decays'} with the others",
+        f"{first_of(vectors, 'decays', 'decay')} with the others",
         advice="Look at what chooses the groups: names are compared as a whole, or have a prefix",
         step=1,
         parameter=next(iter(vectors)),
@@ -164,12 +147,7 @@ def decays_all(optimizer: str, spared: int, vectors: Collection[str]) -> Finding
 
 
 def decays_norms(optimizer: str, norms: Collection[str]) -> Finding | None:
-    """Reports norm layers whose weights decay while other vectors are spared.
-
-    Args:
-        optimizer: its class.
-        norms: names of these weights.
-    """
+    """Reports norm layers whose weights decay while other vectors are spared."""
     if not norms:
         return None
     return Finding(
@@ -184,11 +162,7 @@ def decays_norms(optimizer: str, norms: Collection[str]) -> Finding | None:
 
 
 def emptied(names: tuple[str, str]) -> Finding:
-    """Reports tied weights that `to_empty` has made two.
-
-    Args:
-        names: their names.
-    """
+    """Reports tied weights that `to_empty` has made two."""
     return Finding(
         Check.TRAINED,
         certain=True,
@@ -217,11 +191,7 @@ def parted(output: str, embedding: str, *, is_equal: bool) -> Finding | None:
 
 
 def nothing_drawn(function: str) -> Finding:
-    """Reports weights that a script initializes after `zero.Init` has divided them.
-
-    Args:
-        function: its name.
-    """
+    """Reports a function that initializes weights after `zero.Init` has divided them."""
     return Finding(
         Check.TRAINED,
         certain=True,

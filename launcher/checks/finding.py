@@ -82,10 +82,11 @@ class Finding:
         return self.check, self.certain, self.sentence.partition(":")[0], where
 
 
-def first_of(names: Collection[str]) -> str:
-    """The first name and the number of the others: `a.weight and 3 more`."""
+def first_of(names: Collection[str], one: str = "", several: str = "") -> str:
+    """The first name, the number of the others, and a verb for them: `a.weight and 3 more are`."""
     first, *more = names
-    return f"{first} and {len(more):,} more" if more else first
+    found, verb = (f"{first} and {len(more):,} more", several) if more else (first, one)
+    return f"{found} {verb}" if verb else found
 
 
 def active(options: CheckOptions) -> str:

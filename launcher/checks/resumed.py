@@ -173,12 +173,7 @@ def random_unused(keys: Sequence[str]) -> Finding:
 
 
 def average_unused(key: str, name: str) -> Finding:
-    """Reports an average that begins anew, though the loaded checkpoint has one.
-
-    Args:
-        key: the average's key in the checkpoint.
-        name: one of its parameters.
-    """
+    """Reports an average that begins anew, though the loaded checkpoint has one."""
     return _found(
         f"the average begins anew: the loaded checkpoint has one as {key!r}, but {name} of the "
         "script's average begins with other values",
@@ -188,11 +183,7 @@ def average_unused(key: str, name: str) -> Finding:
 
 
 def average_made_before(name: str) -> Finding:
-    """Reports an average that begins at the weights from before a checkpoint was loaded.
-
-    Args:
-        name: one of its parameters.
-    """
+    """Reports an average that begins at the weights from before a checkpoint was loaded."""
     return _found(
         "an average of the model begins at other weights than the model: it was made "
         f"before load_state_dict, and {name} is still as it was then",

@@ -145,11 +145,7 @@ def by_reference(name: str, taken: int, since: str, *, is_loaded: bool) -> Findi
 
 
 def left_out(names: Sequence[str]) -> Finding | None:
-    """Reports parameters trained beside an adapter that aren't saved with it.
-
-    Args:
-        names: trained parameters of the base model that the files lack.
-    """
+    """Reports parameters of the base model trained beside an adapter and not saved with it."""
     if not names:
         return None
     return Finding(
@@ -200,9 +196,8 @@ def loads_nothing(
     return Finding(
         Check.SAVED,
         certain=True,
-        sentence=f"load_state_dict has loaded nothing: {first_of(unexpected)} "
-        f"{'are' if len(loaded) > 1 else 'is'} not in the model, and strict=False ignores "
-        "that",
+        sentence=f"load_state_dict has loaded nothing: "
+        f"{first_of(unexpected, 'is', 'are')} not in the model, and strict=False ignores that",
         advice=f"Make the names the model's, e.g. {next(iter(missing))}: a wrapper puts a prefix "
         "before them (module., model., _orig_mod.)",
         parameter=next(iter(missing)),
@@ -210,11 +205,7 @@ def loads_nothing(
 
 
 def loads_itself(count: int) -> Finding:
-    """Reports a state dict of which nothing comes from a checkpoint.
-
-    Args:
-        count: its tensors, all of them the model's own.
-    """
+    """Reports a state dict of this many tensors, all of them the model's own."""
     held = f"all of its {count_of(count, 'tensor')} are the model's own" if count else "it is empty"
     return Finding(
         Check.SAVED,
@@ -267,7 +258,7 @@ def renamed(
         Check.SAVED,
         certain=False,
         sentence=f"load_state_dict has left {lost / elements:.0%} of the model as it was: "
-        f"{first_of(fitting)} {'are' if len(fitting) > 1 else 'is'} missing, and as many of the "
+        f"{first_of(fitting, 'is', 'are')} missing, and as many of the "
         f"same shapes have other names, such as {_alike(fitting[0], missing, unexpected)}, which "
         "strict=False ignores",
         advice="Rename the loaded weights as the model's",

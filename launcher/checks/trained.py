@@ -43,17 +43,13 @@ class Gradients:
 
 
 def unregistered(names: Collection[str]) -> Finding | None:
-    """Reports layers with gradients that their model doesn't register.
-
-    Args:
-        names: their names.
-    """
+    """Reports layers with gradients that their model doesn't register."""
     if not names:
         return None
     return Finding(
         Check.TRAINED,
         certain=False,
-        sentence=f"{first_of(names)} {'have' if len(names) > 1 else 'has'} gradients, but the "
+        sentence=f"{first_of(names, 'has', 'have')} gradients, but the "
         "model doesn't register what a list, a dict or a plain tensor holds: no optimizer has it, "
         "and it isn't saved",
         advice="Hold layers in an nn.ModuleList or nn.ModuleDict, tensors as an nn.Parameter",
@@ -97,12 +93,7 @@ def _holds_nothing(seen: Gradients) -> Finding | None:
 
 
 def only_zeros(optimizer: str, parameters: int) -> Finding:
-    """Reports all-zero gradients.
-
-    Args:
-        optimizer: its class.
-        parameters: number of affected parameters.
-    """
+    """Reports gradients of zero of all of an optimizer's parameters."""
     return Finding(
         Check.TRAINED,
         certain=True,
@@ -155,19 +146,18 @@ def left_out(seen: Gradients) -> Finding | None:
     if not seen.thawed and sum(seen.left.values()) >= sum(seen.sizes.values()):
         return None  # a head is trained on a body that nobody has frozen
     names = [name for name in seen.left if name in seen.thawed] or [*seen.left]
-    first, *more = names
     frozen = ", as they were frozen when it was made" if seen.thawed else ""
     return Finding(
         Check.TRAINED,
         certain=False,
-        sentence=f"{first_of(names)} "
-        f"{'have' if more else 'has'} gradients and {'are' if more else 'is'} in no optimizer"
+        sentence=f"{first_of(names, 'has', 'have')} gradients and "
+        f"{'are' if len(names) > 1 else 'is'} in no optimizer"
         f"{frozen}: nothing updates them",
         advice="Make the optimizer while they require gradients, or call add_param_group"
         if seen.thawed
         else "Give them to an optimizer, or set requires_grad to False",
         step=seen.steps,
-        parameter=first,
+        parameter=names[0],
     )
 
 

@@ -88,11 +88,7 @@ def exchanged(
 
 
 def left_by_evaluation(names: Sequence[str]) -> Finding:
-    """Reports weights that an evaluation has replaced.
-
-    Args:
-        names: the sampled parameters with other values.
-    """
+    """Reports sampled parameters that an evaluation has replaced."""
     return Finding(
         Check.TRAINED,
         certain=False,
@@ -234,9 +230,6 @@ def unscaled(optimizer: str) -> Finding:
     """Reports float16 autocast without loss scaling.
 
     Gradients below 6e-8 underflow in float16 (IEEE 754, binary16).
-
-    Args:
-        optimizer: its class.
     """
     return Finding(
         Check.PRECISION,
@@ -249,11 +242,7 @@ def unscaled(optimizer: str) -> Finding:
 
 
 def computed_with_old(updates: int) -> Finding:
-    """Reports casts of weights that are older than the weights.
-
-    Args:
-        updates: of the weight since its cast.
-    """
+    """Reports casts that are this many updates older than their weights."""
     return Finding(
         Check.PRECISION,
         certain=False,
