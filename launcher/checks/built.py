@@ -174,10 +174,8 @@ def emptied(names: tuple[str, str]) -> Finding:
     )
 
 
-def parted(output: str, embedding: str, *, is_equal: bool) -> Finding | None:
-    """Reports two separate weights that the configuration ties."""
-    if not is_equal:
-        return None
+def parted(output: str, embedding: str) -> Finding:
+    """Reports two separate weights of equal values that the configuration ties."""
     return Finding(
         Check.TRAINED,
         certain=True,

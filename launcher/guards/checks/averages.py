@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +17,7 @@ from ...checks.finding import Check
 from . import early_steps
 from .calls import first_passes
 from .copies import Copy, copied, sample, spread
-from .models import known_models, parameters_of
+from .models import known_models, parameters_of, trained_by
 from .reporting import report, report_here
 from .schedules import schedules
 
@@ -30,7 +31,7 @@ LOOKS = 5
 ELEMENTS, TENSORS, NORMS = 2048, 8, 4
 """Elements of a parameter, parameters and norm layers to compare."""
 COMPARED = 9
-"""Step before which halves are compared."""
+"""Step before which halves are compared; what they have lost is reported of the next."""
 
 
 @dataclass(slots=True)
@@ -44,7 +45,6 @@ class Followed:
         norms: names of batch norms with statistics.
         first: samples of the copy's weights and statistics, until a finding.
         halves: elements of the copy's and the model's parameters, if the copy is in half precision.
-        counted: how many elements the copy and the training have changed.
         waiting: samples of a pass, of the copy and of the model's statistics.
     """
 
@@ -54,7 +54,6 @@ class Followed:
     norms: tuple[str, ...]
     first: Copy | None
     halves: dict[str, tuple[Any, Any]]
-    counted: Copy | None = None
     waiting: list[Copy] = field(default_factory=list)
 
 
@@ -93,13 +92,12 @@ def beside(optimizer: Any) -> Iterator[tuple[Any, Any]]:
     """Pairs of a copy and the model that an optimizer trains, which have the same parameters."""
     if not len(_copied):
         return
-    held = {id(param) for param in parameters_of(optimizer)}
+    trained = {*map(id, trained_by(optimizer))}
     of_all = {id(param) for each in list(schedules.optimizers) for param in parameters_of(each)}
     models = [
         model
         for model in known_models()
-        if any(id(param) in held for param in model.parameters())
-        or any(hasattr(param, "ds_id") for param in model.parameters())
+        if id(model) in trained or any(hasattr(param, "ds_id") for param in model.parameters())
     ]
     for model in models:
         for copy in copies_of(model):
@@ -158,21 +156,21 @@ def look(optimizer: Any, step: int) -> None:
     """Begins to follow copies before the first step, and judges those in half precision."""
     if step == 1:
         _followed[optimizer] = list(_begun(optimizer))
-    for each in _followed.get(optimizer, ()):
+    for each in _followed.get(optimizer, ()) if step == COMPARED else ():
         copy, model = each.copy(), each.model()
-        if copy is None or model is None:
+        if copy is None or model is None or not each.halves:
             continue
-        if step == COMPARED and each.halves:
-            each.counted = _counted(each.halves, named(copy), named(model))
-        elif each.counted is not None and each.counted.is_there:
-            ((followed, changed),) = each.counted.parts()
-            each.counted = None
+        counted = _counted(each.halves, named(copy), named(model))
+        if counted is not None:
             dtype = next(str(first.dtype) for first, _ in each.halves.values())
-            each.halves.clear()
-            finding = averages.lost_in_half(
-                dtype.removeprefix("torch."), int(followed), int(changed)
-            )
-            report(finding, where=each.where, step=step)
+            about = dtype.removeprefix("torch."), counted, each.where, step + 1
+            early_steps.later(Check.TRAINED, [counted], partial(_judge_halves, *about))
+        each.halves.clear()
+
+
+def _judge_halves(dtype: str, counted: Copy, where: str, step: int) -> None:
+    ((followed, changed),) = counted.parts()
+    report(averages.lost_in_half(dtype, int(followed), int(changed)), where=where, step=step)
 
 
 def _begun(optimizer: Any) -> Iterator[Followed]:
@@ -192,7 +190,7 @@ def _begun(optimizer: Any) -> Iterator[Followed]:
             continue
         each = Followed(weakref.ref(copy), weakref.ref(model), where, norms, first, halves)
         if norms and first is not None:
-            look_at = functools.partial(_look_at_pass, each)
+            look_at = partial(_look_at_pass, each)
             first_passes(copy, Check.TRAINED, look_at, LOOKS, when=_without_gradients)
         yield each
 

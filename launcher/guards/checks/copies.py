@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -99,6 +99,18 @@ def sample(tensor: Any) -> Any | None:
         return None
     begin = max(0, (tensor.numel() - ELEMENTS) // 2)
     return tensor.detach().view(-1)[begin : begin + ELEMENTS]
+
+
+def sampled(named: Iterable[tuple[str, Any]], most: int = MOST) -> dict[str, Copy]:
+    """Begins to copy samples of some tensors, by name."""
+    usable = [(name, tensor) for name, tensor in named if sample(tensor) is not None]
+    copies = {name: copied([sample(tensor)]) for name, tensor in spread(usable, most)}
+    return {name: copy for name, copy in copies.items() if copy is not None}
+
+
+def arrived(copies: Mapping[str, Copy]) -> dict[str, list[float]]:
+    """The samples that have arrived, by name."""
+    return {name: copy.parts()[0] for name, copy in copies.items() if copy.is_there}
 
 
 def local(tensor: Any) -> Any:

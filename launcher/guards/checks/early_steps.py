@@ -1,17 +1,20 @@
-"""Calls other checks before the first steps of each optimizer."""
+"""Calls other checks before the first steps of each optimizer, and once copies have arrived."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...checks.finding import Check
+from .copies import Copy
 from .reporting import is_on, safely
 
 Look = Callable[[Any, int], None]
 """Callback for an optimizer and the number of its next step, from 1."""
 
 _looks: dict[Look, Check] = {}
+_waiting: list[tuple[Check, tuple[Copy, ...], Callable[[], object]]] = []
+"""What waits for copies."""
 
 
 def looking(check: Check, look: Look) -> None:
@@ -24,3 +27,17 @@ def before(optimizer: Any, step: int) -> None:
     for look, check in _looks.items():
         if is_on(check):
             safely(check, look, optimizer, step)
+    for each in [*_waiting]:
+        check, copies, judge = each
+        if all(copy.is_there for copy in copies):
+            _waiting.remove(each)
+            safely(check, judge)
+
+
+def later(check: Check, copies: Iterable[Copy], judge: Callable[[], object]) -> None:
+    """Runs a check now if its copies are there, otherwise before one of the steps of `looking`."""
+    held = tuple(copies)
+    if all(copy.is_there for copy in held):
+        safely(check, judge)
+    else:
+        _waiting.append((check, held, judge))

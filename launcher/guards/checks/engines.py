@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import weakref
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -13,8 +14,9 @@ import wrapt
 from ...checks import built, divided, schedule, updated
 from ...checks.finding import Check
 from ..callers import calling_frame, user_place
-from . import updates
-from .copies import Copy, copied, sample, spread
+from . import early_steps, updates
+from .calls import argument, before
+from .copies import Copy, arrived, sampled
 from .gradients import Gradients
 from .replicas import Replicas, replicated_by_engine
 from .reporting import is_on, report, report_here, safely, skip
@@ -40,7 +42,6 @@ class EngineWatch:
     def __init__(self) -> None:
         self._where = user_place()
         self._replicas = Replicas(self._where)
-        self._zeros: tuple[dict[str, Copy], int] | None = None
         self._looked = -1
         self._over = 0
         self._passes: list[int] = []
@@ -63,18 +64,14 @@ class EngineWatch:
                 skip(check, "the weights are partitioned (ZeRO stage 3)")
             return
         self._replicas.look(replicated_by_engine(engine), step)
-        self._judge()
         done = updates.done.get(engine.basic_optimizer, 0)
-        zeros = [
-            (name, param)
-            for name, param in engine.module.named_parameters()
-            if updates.ADAPTER in name and param.requires_grad and sample(param) is not None
-        ]
-        chosen = spread(zeros, updates.MOST_ADAPTERS)
-        copies = {name: copied([sample(param)]) for name, param in chosen}
-        held = {name: copy for name, copy in copies.items() if copy is not None}
-        self._zeros = held, min(done, step - int(engine.skipped_steps))
-        self._judge()
+        steps = min(done, step - int(engine.skipped_steps))
+        zeros = updates.adapters_in(engine.module.named_parameters())
+        copies = sampled(zeros, updates.MOST_ADAPTERS)
+        early_steps.later(Check.TRAINED, copies.values(), partial(self._judge_zeros, copies, steps))
+
+    def _judge_zeros(self, copies: dict[str, Copy], steps: int) -> None:
+        report(updated.still_zero(arrived(copies), steps), where=self._where)
 
     def over(self, engine: Any) -> None:
         """Inspects gradients after the first step until two effective steps."""
@@ -96,18 +93,13 @@ class EngineWatch:
     def _take(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         safely(Check.GRADIENTS, self._gradients.take, optimizer)
 
-    def _judge(self) -> None:
-        if self._zeros is not None and all(copy.is_there for copy in self._zeros[0].values()):
-            copies, done = self._zeros
-            self._zeros = None
-            samples = {name: copy.parts()[0] for name, copy in copies.items()}
-            report(updated.still_zero(samples, done), where=self._where)
-
 
 def install(module: ModuleType) -> None:
     """Wraps every engine's step, and counts its backward passes; wraps models' `apply`."""
     if module.__name__ == PARTITIONING:
-        _watch_drawing()
+        import torch
+
+        before(torch.nn, "Module.apply", Check.TRAINED, _look_at_drawing)
         return
     watches: weakref.WeakKeyDictionary[Any, EngineWatch] = weakref.WeakKeyDictionary()
     passes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -132,20 +124,9 @@ def install(module: ModuleType) -> None:
     wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.step", step)
 
 
-def _watch_drawing() -> None:
-    """Wraps `apply`, which runs a script's initialization on each module of a model."""
-    import torch
-
-    def apply(wrapped: Any, model: Any, args: Any, kwargs: Any) -> Any:
-        if args and is_on(Check.TRAINED):
-            safely(Check.TRAINED, _look_at_drawing, model, args[0])
-        return wrapped(*args, **kwargs)
-
-    wrapt.wrap_function_wrapper(torch.nn, "Module.apply", apply)
-
-
-def _look_at_drawing(model: Any, function: Any) -> None:
-    """Reports a function called by the script that initializes a divided model's weights."""
+def _look_at_drawing(model: Any, args: Any, kwargs: Any) -> None:
+    """Reports a script's function that `apply` runs to initialize a divided model's weights."""
+    function = argument(args, kwargs, 0, "fn")
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None or not any(map(DRAWING.search, code.co_names)) or calling_frame() is None:
         return

@@ -5,7 +5,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import chain, pairwise
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,7 @@ from ..callers import user_place
 from ..fsdp import TORCHS
 from ..model_facts import base_of
 from .copies import Copy, copied, sample
+from .early_steps import later
 from .gradient_places import Owned, places_in
 from .models import parameters_of
 from .reporting import is_on, report, safely
@@ -130,23 +132,8 @@ def emptied(optimizer: Any) -> Iterator[Finding]:
             yield replace(built.emptied((first.name, second.name)), where=where)
 
 
-@dataclass(frozen=True, slots=True)
-class Apart:
-    """Two formerly tied weights; their values show whether that is intended.
-
-    Attributes:
-        output: name of the output layer's weight.
-        embedding: name of the embedding's weight.
-        copy: samples of both.
-    """
-
-    output: str
-    embedding: str
-    copy: Copy
-
-
-def apart(models: Iterable[Any]) -> Iterator[Apart]:
-    """Untied weights of transformers models; skips intended and untrained ones."""
+def look_at_apart(models: Iterable[Any], where: str) -> None:
+    """Looks at untied weights of transformers models; skips intended and untrained ones."""
     for model in models:
         base = base_of(model)
         if not hasattr(base, "get_output_embeddings"):
@@ -162,22 +149,19 @@ def apart(models: Iterable[Any]) -> Iterator[Apart]:
             continue
         copy = copied(parts) if output.requires_grad or embedding.requires_grad else None
         if copy is not None:
-            names = {id(param): name for name, param in model.named_parameters()}
-            yield Apart(
-                names.get(id(output), "the output layer"),
-                names.get(id(embedding), "the embedding"),
-                copy,
+            known = {id(param): name for name, param in model.named_parameters()}
+            names = (
+                known.get(id(output), "the output layer"),
+                known.get(id(embedding), "the embedding"),
             )
+            later(Check.TRAINED, [copy], partial(_judge_apart, names, copy, where))
 
 
-def judge_apart(pairs: list[Apart], where: str) -> list[Apart]:
-    """Reports pairs whose values have arrived; returns the others."""
-    for pair in pairs:
-        if pair.copy.is_there:
-            output, embedding = pair.copy.parts()
-            is_equal = output == embedding and any(output)
-            report(built.parted(pair.output, pair.embedding, is_equal=is_equal), where=where)
-    return [pair for pair in pairs if not pair.copy.is_there]
+def _judge_apart(names: tuple[str, str], copy: Copy, where: str) -> None:
+    """Reports two weights that were tied; equal values show that they still should be."""
+    output, embedding = copy.parts()
+    if output == embedding and any(output):
+        report(built.parted(*names), where=where)
 
 
 def unregistered(models: Iterable[Any], held: Collection[int]) -> Iterator[str]:

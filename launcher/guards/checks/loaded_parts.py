@@ -13,9 +13,9 @@ from ...checks import resumed
 from ...checks.finding import Check
 from ..callers import FRAMEWORKS, is_called_by, user_place
 from . import dtypes, early_steps
-from .averages import SAMPLED, flat, plain
+from .averages import SAMPLED, plain
 from .calls import after, argument, before
-from .copies import copied, sample, spread
+from .copies import arrived, sample, sampled
 from .reporting import is_on, report, report_here, safely
 from .schedules import schedules
 
@@ -225,5 +225,4 @@ def _samples_in(entry: Mapping[str, Any], depth: int = 2) -> dict[str, list[floa
     if not tensors and depth:
         inner = (entry.get(key) for key in NESTED)
         return next((_samples_in(one, depth - 1) for one in inner if isinstance(one, Mapping)), {})
-    copies = {name: copied([sample(tensors[name])]) for name in spread([*tensors], SAMPLED)}
-    return {name: values for name, one in copies.items() if (values := flat(one)) is not None}
+    return arrived(sampled(tensors.items(), SAMPLED))

@@ -22,6 +22,14 @@ def known_models() -> list[Any]:
     return list({id(model): model for model in seen}.values())
 
 
+def trained_by(optimizer: Any) -> Iterator[Any]:
+    """The known models with any parameter of an optimizer."""
+    held = {id(param) for param in parameters_of(optimizer)}
+    for model in known_models():
+        if any(id(param) in held for param in model.parameters()):
+            yield model
+
+
 def parameters_in(models: Iterable[Any]) -> Iterator[tuple[Any, str, Any]]:
     """Each model's parameters with their names."""
     for model in models:

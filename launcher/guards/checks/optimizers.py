@@ -70,7 +70,6 @@ class Watch:
         self._replicas = Replicas(self.where)
         self._buffers = Replicas(self.where, Shared.BUFFERS)
         self._passing = gradients.Gradients(self.where)
-        self._ties: list[held_parameters.Apart] = []
         self._mode = evaluations.Mode()
         self._left = evaluations.LeftWeights()
         schedules.optimizers[optimizer] = self
@@ -142,12 +141,11 @@ class Watch:
                 safely(Check.GRADIENTS, begin, self._passing, optimizer, names)
             parted = list(held_parameters.emptied(optimizer))
             report(*parted)
-            self._ties = [] if parted else list(held_parameters.apart(models))
-        zeros = [
-            (name, param)
-            for _, name, param in parameters_in(models)
-            if updates.ADAPTER in name and param.requires_grad and step < FIRST and not by_engine
-        ]
+            if not parted:
+                held_parameters.look_at_apart(models, self.where)
+        is_early = step < FIRST and not by_engine
+        every = parameters_in(models) if is_early else ()
+        zeros = updates.adapters_in((name, param) for _, name, param in every)
         with torch.no_grad():  # a shard is a view then, without a node of autograd
             self._values.before(optimizer, names, zeros, step)
         if not by_engine:  # within a step of DeepSpeed's engine, weights differ
@@ -160,7 +158,6 @@ class Watch:
 
         with torch.no_grad():
             self._values.after(optimizer, self.steps)
-        self._ties = held_parameters.judge_apart(self._ties, self.where)
         if self.steps <= FIRST:
             self._note_gradients(optimizer)
             safely(Check.GRADIENTS, self._passing.over, self.steps)

@@ -32,8 +32,6 @@ LOOKS = 3
 
 _made: list[tuple[weakref.ref[Any], str, int, int, Copy]] = []
 """Buffers that to_empty has made: module, name, address, writes and values."""
-_unwritten: list[tuple[list[tuple[str, Copy]], list[Copy], str]] = []
-"""Those unwritten before the first step, and the optimizer's line."""
 _seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -80,34 +78,33 @@ def _values(buffer: Any) -> Copy | None:
 
 
 def look(optimizer: Any, step: int) -> None:
-    """Reports buffers that nothing has written, once the first passes are over."""
-    if step == 1 and _made:
-        names = {
-            id(module): name for model in known_models() for name, module in model.named_modules()
-        }
-        held, now = [], []
-        for known, name, place, writes, copy in _made:
-            module = known()
-            buffer = getattr(module, name, None)
-            if buffer is None or id(module) not in names:
-                continue
-            if buffer.is_meta or (buffer.data_ptr(), VERSION.of(buffer)) != (place, writes):
-                continue
-            other = _values(buffer)
-            if other is not None:
-                held.append((".".join(filter(None, (names[id(module)], name))), copy))
-                now.append(other)
-        _made.clear()
-        if held:
-            _unwritten.append((held, now, schedules.optimizers[optimizer].where))
-    while _unwritten and all(copy.is_there for copy in _unwritten[0][1]):
-        held, now, where = _unwritten.pop(0)
-        same = [
-            name
-            for (name, before), after in zip(held, now, strict=True)
-            if before.is_there and repr(before.parts()) == repr(after.parts())  # NaN is the same
-        ]
-        report(positions.uninitialized(same), where=where)
+    """Looks before the first step for buffers that nothing has written."""
+    if step != 1 or not _made:
+        return
+    names = {id(module): name for model in known_models() for name, module in model.named_modules()}
+    held: list[tuple[str, Copy, Copy]] = []
+    for known, name, place, writes, before in _made:
+        module = known()
+        buffer = getattr(module, name, None)
+        if buffer is None or id(module) not in names or buffer.is_meta:
+            continue
+        is_written = (buffer.data_ptr(), VERSION.of(buffer)) != (place, writes)
+        now = None if is_written else _values(buffer)
+        if now is not None:
+            held.append((f"{names[id(module)]}.{name}".lstrip("."), before, now))
+    _made.clear()
+    judge = partial(_compare, held, schedules.optimizers[optimizer].where)
+    early_steps.later(Check.TRAINED, [now for *_, now in held], judge)
+
+
+def _compare(held: list[tuple[str, Copy, Copy]], where: str) -> None:
+    """Reports buffers that are as they were made."""
+    same = [
+        name
+        for name, before, now in held
+        if before.is_there and repr(before.parts()) == repr(now.parts())  # NaN is the same
+    ]
+    report(positions.uninitialized(same), where=where)
 
 
 def look_at_dtypes(_optimizer: Any, step: int) -> None:

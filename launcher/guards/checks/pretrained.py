@@ -18,8 +18,8 @@ from ..callers import FRAMEWORKS, is_called_by, user_place
 from ..loading import DTYPES
 from . import dtypes, early_steps, resumed_averages, saves
 from .calls import argument
-from .copies import Copy, copied, sample, spread
-from .models import known_models, parameters_of
+from .copies import Copy, arrived, sampled
+from .models import trained_by
 from .reporting import is_on, report, report_here, safely
 
 HOOKED = ("torch.nn.modules.module", "transformers.modeling_utils")
@@ -37,17 +37,15 @@ class Load:
         module: the module.
         where: the user's line.
         lost: what the load has left out, to be reported unless another load brings it.
-        names: the sampled weights.
-        ids: those of the sampled weights.
-        values: their values.
+        ids: those of the sampled weights, by name.
+        values: the samples, by name.
     """
 
     module: weakref.ref[Any]
     where: str
     lost: Finding | None = None
-    names: tuple[str, ...] = ()
-    ids: tuple[int, ...] = ()
-    values: list[Copy] = field(default_factory=list)
+    ids: dict[str, int] = field(default_factory=dict)
+    values: dict[str, Copy] = field(default_factory=dict)
 
 
 loaded: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -56,8 +54,6 @@ _new: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary
 """By model: ids of the parameters that its checkpoint lacks."""
 _loads: list[Load] = []
 """Loads before the first step, the last of each module."""
-_read: list[tuple[Load, dict[str, Copy]]] = []
-"""Loads, and the weights before the first step."""
 
 
 def install(module: ModuleType) -> None:
@@ -192,50 +188,29 @@ def _lost(module: Any, states: Mapping[str, Any], result: Any) -> Finding | None
 
 def _sample(load: Load, module: Any, missing: frozenset[str]) -> None:
     """Begins to copy samples of the loaded matrices."""
-    matrices = [
-        (name, param)
-        for name, param in module.named_parameters()
-        if name not in missing and param.ndim >= MATRIX and sample(param) is not None
-    ]
-    held = [(name, param, copied([sample(param)])) for name, param in spread(matrices)]
-    found = [(name, id(param), copy) for name, param, copy in held if copy is not None]
-    load.names = tuple(name for name, _, _ in found)
-    load.ids = tuple(key for _, key, _ in found)
-    load.values = [copy for _, _, copy in found]
+    named = dict(module.named_parameters())
+    loaded_names = [name for name in named if name not in missing and named[name].ndim >= MATRIX]
+    load.values = sampled((name, named[name]) for name in loaded_names)
+    load.ids = {name: id(named[name]) for name in load.values}
 
 
 def look(optimizer: Any, step: int) -> None:
     """Reports what the loads have left out or lost, before the first step of all."""
-    if step == 1 and _loads:
-        loads, _loads[:] = [*_loads], []
-        held = {id(param) for param in parameters_of(optimizer)}
-        trained = {
-            id(param)
-            for model in known_models()
-            if any(id(param) in held for param in model.parameters())
-            for param in model.parameters()
-        }
-        for load in loads:
-            module = load.module()
-            if module is None or trained.isdisjoint(map(id, module.parameters())):
-                continue
-            report(load.lost, where=load.where)
-            if not load.lost:
-                _read.append((load, _now(load, module)))
-    while _read and all(copy.is_there for copy in _read[0][1].values()):
-        load, now = _read.pop(0)
-        known = zip(load.names, load.values, strict=True)
-        before = {name: copy.parts()[0] for name, copy in known if copy.is_there}
-        after = {name: copy.parts()[0] for name, copy in now.items()}
-        report(saved.overwritten(before, after), where=load.where)
+    if step != 1 or not _loads:
+        return
+    loads, _loads[:] = [*_loads], []
+    trained = {id(param) for model in trained_by(optimizer) for param in model.parameters()}
+    for load in loads:
+        module = load.module()
+        if module is None or trained.isdisjoint(map(id, module.parameters())):
+            continue
+        report(load.lost, where=load.where)
+        if not load.lost:
+            named = module.named_parameters()  # the same tensors
+            now = sampled((name, param) for name, param in named if load.ids.get(name) == id(param))
+            early_steps.later(Check.SAVED, now.values(), partial(_compare, load, now))
 
 
-def _now(load: Load, module: Any) -> dict[str, Copy]:
-    """Begins to copy samples of the same tensors before the first step."""
-    held = dict(module.named_parameters())
-    values = {}
-    for name, key in zip(load.names, load.ids, strict=True):
-        part = sample(held[name]) if id(held.get(name)) == key else None
-        if part is not None and (copy := copied([part])) is not None:
-            values[name] = copy
-    return values
+def _compare(load: Load, now: dict[str, Copy]) -> None:
+    """Reports weights that something has drawn anew since their load."""
+    report(saved.overwritten(arrived(load.values), arrived(now)), where=load.where)

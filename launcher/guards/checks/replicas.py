@@ -8,6 +8,7 @@ import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from types import ModuleType
 from typing import Any
@@ -22,7 +23,7 @@ from ..callers import user_place
 from ..fsdp import TORCHS
 from . import early_steps
 from .calls import argument
-from .copies import Copy, copied, local, sample, spread
+from .copies import Copy, copied, local, sample, sampled, spread
 from .models import parameters_of
 from .reporting import is_on, safely, skip
 
@@ -54,21 +55,17 @@ class Unit:
     Attributes:
         module: the module.
         place: the user's line, and its number there.
-        names: sampled parameters.
-        whole: their values before.
+        whole: samples of parameters before, by name.
         shards: this rank's values of them afterwards.
     """
 
     module: weakref.ref[Any]
     place: str
-    names: tuple[str, ...]
-    whole: tuple[Copy, ...]
+    whole: dict[str, Copy]
     shards: Copy
 
 
 _units: list[Unit] = []
-_divided: list[tuple[Unit, Copy]] = []
-"""Modules as they were divided, and as they are before the first step."""
 
 
 def install(module: ModuleType) -> None:
@@ -206,28 +203,22 @@ def _sharding(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     module = argument(args, kwargs, 0, "module")
     held: dict[str, Copy] = {}
     if is_on(Check.REPLICAS) and hasattr(module, "named_parameters") and len(_units) < UNITS:
-        safely(Check.REPLICAS, _sample, module, kwargs.get("mesh"), held)
+        mesh = kwargs.get("mesh")
+        safely(Check.REPLICAS, lambda: held.update(_whole(module, mesh)))
     result = wrapped(*args, **kwargs)
     if held:
         safely(Check.REPLICAS, _note, module, held)
     return result
 
 
-def _sample(module: Any, mesh: Any, held: dict[str, Copy]) -> None:
+def _whole(module: Any, mesh: Any) -> dict[str, Copy]:
     """Begins to copy samples of whole parameters that are about to be divided among all ranks."""
     import torch.distributed as dist
 
     ranks = dist.get_world_size() if mesh is None else mesh.size()
     if ranks != data_parallel.world() or ranks < 2 or unjudged:
-        return
-    whole = [(name, param) for name, param in module.named_parameters() if _is_whole(param)]
-    for name, param in spread(whole):
-        if (copy := copied([sample(param)])) is not None:
-            held[name] = copy
-
-
-def _is_whole(param: Any) -> bool:
-    return not hasattr(param, "to_local") and not param.is_meta and sample(param) is not None
+        return {}
+    return sampled(module.named_parameters())
 
 
 def _shards(module: Any, names: tuple[str, ...]) -> Copy | None:
@@ -240,27 +231,25 @@ def _shards(module: Any, names: tuple[str, ...]) -> Copy | None:
 
 def _note(module: Any, held: dict[str, Copy]) -> None:
     """Records a divided module."""
-    place, names = numbered(user_place()), tuple(held)
-    shards = _shards(module, names)
+    place, shards = numbered(user_place()), _shards(module, tuple(held))
     if shards is not None:
-        _units.append(Unit(weakref.ref(module), place, names, tuple(held.values()), shards))
+        _units.append(Unit(weakref.ref(module), place, held, shards))
 
 
 def look_at_begin(_optimizer: Any, step: int) -> None:
-    """Sends what the ranks had, unless something has written the weights since."""
-    if step == 1 and _units:
-        units, _units[:] = [*_units], []
-        for unit in units:
-            module = unit.module()
-            now = None if module is None else _shards(module, unit.names)
-            if now is not None:
-                _divided.append((unit, now))
-    while _divided:
-        unit, now = _divided[0]
-        if not all(copy.is_there for copy in (now, unit.shards, *unit.whole)):
-            break
-        _divided.pop(0)
-        if now.parts() == unit.shards.parts():
-            value = " ".join(digest_of(*copy.parts()) for copy in unit.whole)
-            names = tuple(name[-200:] for name in unit.names)
-            observations.send(Compared(Shared.DIVIDED, value, unit.place, 0, names))
+    """Compares what is trained with what was divided."""
+    units, _units[:] = [*_units] if step == 1 else [], []
+    for unit in units:
+        module = unit.module()
+        now = None if module is None else _shards(module, tuple(unit.whole))
+        if now is not None:
+            copies = now, unit.shards, *unit.whole.values()
+            early_steps.later(Check.REPLICAS, copies, partial(_send_divided, unit, now))
+
+
+def _send_divided(unit: Unit, now: Copy) -> None:
+    """Sends what a rank had, unless something has written the weights since."""
+    if now.parts() == unit.shards.parts():
+        value = " ".join(digest_of(*copy.parts()) for copy in unit.whole.values())
+        names = tuple(name[-200:] for name in unit.whole)
+        observations.send(Compared(Shared.DIVIDED, value, unit.place, 0, names))

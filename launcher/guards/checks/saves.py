@@ -7,7 +7,7 @@ import os
 import re
 import weakref
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +20,7 @@ from ...evidence.observations import observations
 from ...workload.models import stored_weights
 from ..callers import is_called_by, user_place
 from .calls import after, argument
-from .copies import Copy, copied, local, sample, spread
+from .copies import Copy, arrived, copied, local, sample, sampled, spread
 from .models import known_models, parameters_in
 from .reporting import is_on, report_here, safely
 
@@ -170,17 +170,9 @@ def _place(value: Any) -> int:
 
 def remember(models: Iterable[Any]) -> None:
     """Begins to copy samples of the models' parameters before the first step, once."""
-    usable = [
-        (name, parameter)
-        for _, name, parameter in parameters_in(models)
-        if parameter.requires_grad and name not in _begun and sample(parameter) is not None
-    ]
-    if _begun or not is_on(Check.SAVED):
-        return
-    for name, parameter in spread(usable):
-        copy = copied([sample(parameter)])
-        if copy is not None:
-            _begun[name] = copy
+    if not _begun and is_on(Check.SAVED):
+        every = parameters_in(models)
+        _begun.update(sampled((name, param) for _, name, param in every if param.requires_grad))
 
 
 def _look_at_object(_instance: Any, args: Any, kwargs: Any, *_result: Any) -> None:
@@ -204,7 +196,7 @@ def _look_at_object(_instance: Any, args: Any, kwargs: Any, *_result: Any) -> No
     finding = saved.empty(shapes, whole)
     if finding is None and not _is_of_rank(argument(args, kwargs, 1, "f")):
         finding = saved.cut(shapes, whole)
-    values = {name: _values(known[name]) for name in _begun_values() if name in known}
+    values = {name: _values(known[name]) for name in arrived(_begun) if name in known}
     # Not certain: the best so far may be that of the beginning.
     report_here(finding or _stale(values, live, is_certain=False), step=observations.step())
 
@@ -222,7 +214,7 @@ def _look_at_folder(instance: Any, args: Any, kwargs: Any, *_result: Any) -> Non
     is_trained = any(model is instance for model in known_models())
     values = {
         name: _read(tensors[name])
-        for name in _begun_values()
+        for name in arrived(_begun)
         if is_trained and name in tensors and "state_dict" not in kwargs
         if tensors[name].dtype in TYPES and tensors[name].end - tensors[name].begin <= SMALL
     }
@@ -254,7 +246,7 @@ def _stale(
 ) -> Finding | None:
     """Reports saved weights equal to those before the training."""
     now = {name: _values(live[name]) for name in values if name in live}
-    return saved.stale(values, now, _begun_values(), is_certain=is_certain)
+    return saved.stale(values, now, arrived(_begun), is_certain=is_certain)
 
 
 def _values(tensor: Any) -> list[float]:
@@ -277,8 +269,3 @@ def _is_of_rank(file: object) -> bool:
 
 def _shape(parameter: Any) -> tuple[int, ...]:
     return tuple(getattr(parameter, "ds_shape", parameter.shape))
-
-
-def _begun_values() -> dict[str, Sequence[float]]:
-    """The samples from before the first step that have arrived."""
-    return {name: copy.parts()[0] for name, copy in _begun.items() if copy.is_there}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +25,11 @@ ZEROS = 5
 
 done: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """Inspected steps of each optimizer with a rate and a gradient."""
+
+
+def adapters_in(named: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Names and matrices of trained adapters that begin with zeros."""
+    return [(name, param) for name, param in named if ADAPTER in name and param.requires_grad]
 
 
 @dataclass(frozen=True, slots=True)

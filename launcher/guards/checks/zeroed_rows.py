@@ -70,10 +70,10 @@ def look(optimizer: Any, step: int) -> None:
             _compare(used, module.weight)
         if step < FIRST + trained.ROWS_STEPS:
             _keep(used, module.weight)
-        elif all(copy.is_there for copy in used.waiting):
+        else:
             _used[optimizer].remove(used)
-            finding = trained.zeroed_rows(used.name, [*map(_read, used.waiting)])
-            report(finding, where=schedules.optimizers[optimizer].where, step=step)
+            judge = partial(_judge, used, schedules.optimizers[optimizer].where, step)
+            early_steps.later(Check.TRAINED, used.waiting, judge)
 
 
 def _begun(optimizer: Any) -> list[Used]:
@@ -122,6 +122,11 @@ def _compare(used: Used, weight: Any) -> None:
     copy = copied([ids.double(), zero.double(), is_moved.double()])
     if copy is not None:
         used.waiting.append(copy)
+
+
+def _judge(used: Used, where: str, step: int) -> None:
+    finding = trained.zeroed_rows(used.name, [*map(_read, used.waiting)])
+    report(finding, where=where, step=step)
 
 
 def _read(copy: Copy) -> dict[int, tuple[bool, bool]]:

@@ -26,7 +26,6 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[Any], 
 
     def trained(ready: Callable[[Any], Any]) -> list[str]:
         pretrained._loads.clear()
-        pretrained._read.clear()
         sent: list[Message] = []
         observations = begin()
         observations.report_to(sent.append)
