@@ -17,7 +17,7 @@ from ...checks.finding import Check
 from . import early_steps
 from .calls import first_passes
 from .copies import Copy, copied, sample, spread
-from .models import known_models, parameters_of, trained_by
+from .models import held_by, known_models, trained_by
 from .reporting import report, report_here
 from .schedules import schedules
 
@@ -93,7 +93,7 @@ def beside(optimizer: Any) -> Iterator[tuple[Any, Any]]:
     if not len(_copied):
         return
     trained = {*map(id, trained_by(optimizer))}
-    of_all = {id(param) for each in list(schedules.optimizers) for param in parameters_of(each)}
+    of_all = held_by(*schedules.optimizers)
     models = [
         model
         for model in known_models()

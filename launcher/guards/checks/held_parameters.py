@@ -22,7 +22,7 @@ from ..model_facts import base_of
 from .copies import Copy, copied, sample
 from .early_steps import later
 from .gradient_places import Owned, places_in
-from .models import parameters_of
+from .models import held_by, parameters_of
 from .reporting import is_on, report, safely
 
 OPTIMIZER, MODULE = "torch.optim.optimizer", "torch.nn.modules.module"
@@ -124,7 +124,7 @@ def _tied(model: Any) -> Iterator[tuple[Owned, Owned]]:
 
 def emptied(optimizer: Any) -> Iterator[Finding]:
     """Parted weights that an optimizer's first step trains."""
-    held = {id(param) for param in parameters_of(optimizer)} if _emptied else set()
+    held = held_by(optimizer) if _emptied else set()
     for first, second, where in _emptied:
         parts = first.parameter, second.parameter
         is_trained = all(param is not None and param.requires_grad for param in parts)

@@ -15,6 +15,11 @@ def parameters_of(optimizer: Any) -> Iterator[Any]:
         yield from group["params"]
 
 
+def held_by(*optimizers: Any) -> set[int]:
+    """Ids of the tensors that optimizers hold."""
+    return {id(param) for optimizer in optimizers for param in parameters_of(optimizer)}
+
+
 def known_models() -> list[Any]:
     """The known models without their wrappers."""
     seen = [getattr(model, "module", model) for model in data_parallel.wrapped]
@@ -24,7 +29,7 @@ def known_models() -> list[Any]:
 
 def trained_by(optimizer: Any) -> Iterator[Any]:
     """The known models with any parameter of an optimizer."""
-    held = {id(param) for param in parameters_of(optimizer)}
+    held = held_by(optimizer)
     for model in known_models():
         if any(id(param) in held for param in model.parameters()):
             yield model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from types import ModuleType
 from typing import Any
 
@@ -29,7 +28,7 @@ from . import (
     saves,
     updates,
 )
-from .models import known_models, names_of, parameters_in, parameters_of
+from .models import held_by, known_models, names_of, parameters_in, parameters_of
 from .replicas import Replicas, beside_shards, buffers_of_ddp, replicated_by_ddp
 from .reporting import is_on, report, report_here, safely, skip
 from .resumes import resumes
@@ -47,9 +46,6 @@ CHECKS = (
     *(Check.SCHEDULE, Check.SAVED, Check.RESUMED),
 )
 
-alive: weakref.WeakSet[Any] = weakref.WeakSet()
-"""All live optimizers."""
-
 
 class Watch:
     """Observations of an optimizer.
@@ -64,7 +60,8 @@ class Watch:
         self.where = user_place()
         self._next = 1
         self._had: set[int] = set()  # ids of the parameters that have had a gradient
-        models = known_models() if len(alive) <= SEVERAL else ()
+        schedules.optimizers[optimizer] = self
+        models = known_models() if _are_few() else ()
         self._frozen = {id(p) for _, _, p in parameters_in(models) if not p.requires_grad}
         self._values = updates.Values(optimizer, self.where)
         self._replicas = Replicas(self.where)
@@ -72,7 +69,6 @@ class Watch:
         self._passing = gradients.Gradients(self.where)
         self._mode = evaluations.Mode()
         self._left = evaluations.LeftWeights()
-        schedules.optimizers[optimizer] = self
         schedules.accumulated.restart()
         optimizer.register_load_state_dict_post_hook(self.loaded)
         self._before = optimizer.register_step_pre_hook(self.before)
@@ -129,11 +125,11 @@ class Watch:
         if step != 1 and step not in VALUES and step <= FIRST:
             return
         names, models = names_of(optimizer), known_models()
-        by_engine = observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
+        by_engine = _is_by_engine()
         if step == 1:
             self._report(*dtypes.judged(optimizer, names, by_engine=by_engine))
             saves.remember(models)
-            if len(alive) <= SEVERAL:
+            if _are_few():
                 self._report(*adapters.judged(models), *pretrained.untrained(models))
             if not by_engine:  # DeepSpeed's groups are flat, and `engines` inspects its steps
                 self._report(*held_parameters.decayed(optimizer, names, models))
@@ -161,8 +157,8 @@ class Watch:
         if self.steps <= FIRST:
             self._note_gradients(optimizer)
             safely(Check.GRADIENTS, self._passing.over, self.steps)
-        if self.steps == trained.WITHOUT and len(alive) <= SEVERAL:
-            held = {id(param) for each in alive for param in parameters_of(each)}
+        if self.steps == trained.WITHOUT and _are_few():
+            held = held_by(*schedules.optimizers)
             names = list(held_parameters.unregistered(known_models(), held))
             self._report(trained.unregistered(names))
         if self.steps in (trained.WITHOUT, FIRST) and optimizer not in held_parameters.reported:
@@ -171,8 +167,7 @@ class Watch:
             self._report(finding or trained.left_out(seen))
         if self.steps == FIRST:
             self._look_at_others()
-            others = (other for other in alive if other is not optimizer)
-            held = {id(param) for other in others for param in parameters_of(other)}
+            held = held_by(*(other for other in schedules.optimizers if other is not optimizer))
             self._report(*evaluations.frozen(known_models(), held))
 
     def _gathered(self, optimizer: Any) -> Finding | None:
@@ -193,14 +188,12 @@ class Watch:
         report(*findings, where=self.where, step=self.steps)
 
     def _note_gradients(self, optimizer: Any) -> None:
-        for parameter in parameters_of(optimizer):
-            if parameter.grad is not None:
-                self._had.add(id(parameter))
+        self._had.update(id(param) for param in parameters_of(optimizer) if param.grad is not None)
 
     def _look_at_others(self) -> None:
         """Reports optimizers without any step that alone hold some parameters."""
         of_models = self._of_models()
-        held = {id(param) for other in schedules.stepped for param in parameters_of(other)}
+        held = held_by(*schedules.stepped)
         for other, watch in list(schedules.optimizers.items()):
             if other in schedules.stepped:
                 continue
@@ -217,8 +210,7 @@ class Watch:
         models = known_models()
         of_models = {id(param): (name, param) for _, name, param in parameters_in(models)}
         is_sharded = any(hasattr(param, "to_local") for _, param in of_models.values())
-        by_engine = observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
-        return {} if by_engine or is_sharded else of_models
+        return {} if _is_by_engine() or is_sharded else of_models
 
     def _gradients(self, optimizer: Any) -> trained.Gradients:
         """Parameters with gradients so far; with an engine, only the engine's."""
@@ -226,7 +218,7 @@ class Watch:
         to_train = [param for param in parameters_of(optimizer) if param.requires_grad]
         of_models = self._of_models()
         is_frozen = not any(param.requires_grad for _, param in of_models.values())
-        held = {id(param) for other in alive for param in parameters_of(other)}
+        held = held_by(*schedules.optimizers)
         left = {
             name: param.numel()
             for key, (name, param) in of_models.items()
@@ -261,8 +253,15 @@ def install(module: ModuleType) -> None:
 def _made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
     wrapped(*args, **kwargs)
     if is_on(*CHECKS):
-        alive.add(instance)
         safely(Check.TRAINED, Watch, instance)
+
+
+def _are_few() -> bool:
+    return len(schedules.optimizers) <= SEVERAL
+
+
+def _is_by_engine() -> bool:
+    return bool(observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED)
 
 
 @functools.cache

@@ -16,7 +16,6 @@ from safe_launch.guards.checks import (
     graphs,
     held_parameters,
     loaded_parts,
-    optimizers,
     planned_epochs,
     saves,
     schedules,
@@ -46,7 +45,7 @@ def findings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
         return [each.finding for each in messages if isinstance(each, Found)]
 
     yield told
-    optimizers.alive.clear()
+    schedules.schedules.optimizers.clear()
 
 
 def net(kind: Any = None) -> Any:
@@ -58,7 +57,6 @@ def net(kind: Any = None) -> Any:
 
 def watched(optimizer: Any) -> Any:
     """An optimizer watched as in a worker."""
-    optimizers.alive.add(optimizer)
     Watch(optimizer)
     return optimizer
 
