@@ -1,7 +1,8 @@
-"""Follows scalers, and compares dtypes of weights and gradients with those of the passes."""
+"""Follows scalers, and looks at the dtypes of weights, gradients, passes and frequencies."""
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -10,11 +11,12 @@ from typing import Any
 
 import wrapt
 
-from ...checks import updated
+from ...checks import positions, updated
 from ...checks.finding import Check, Finding
 from ...core.private_names import SCALE
 from ...evidence.observations import observations
 from ..fsdp import TORCHS
+from . import early_steps
 from .calls import after, argument, first_passes, with_gradients
 from .copies import Copy, copied
 from .models import known_models, parameters_of
@@ -22,6 +24,10 @@ from .reporting import is_on, report_here, safely
 
 ACCELERATE, SCALER = "accelerate.accelerator", "torch.amp.grad_scaler"
 HOOKED = ("torch.nn.parallel.distributed", ACCELERATE, SCALER, TORCHS)
+FREQUENCIES = re.compile(r"(.*_)?inv_freqs?|freqs|(inverse_)?frequencies")
+"""Names of buffers that are multiplied by positions."""
+LOOKS = 3
+"""Forward passes with such a buffer to look at."""
 
 scalers: weakref.WeakSet[Any] = weakref.WeakSet()
 """Scalers that have scaled a loss."""
@@ -33,6 +39,8 @@ autocasts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """By unwrapped model: the autocast dtype of its first training pass; no entry without autocast."""
 casting: weakref.WeakSet[Any] = weakref.WeakSet()
 """Modules whose weights FSDP2 casts to bfloat16 to compute."""
+_frequencies: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Modules of frequencies that are watched."""
 unasked: weakref.WeakSet[Any] = weakref.WeakSet()
 """transformers models with the checkpoint's dtype, by default."""
 precisions: set[str] = set()
@@ -59,6 +67,7 @@ def install(module: ModuleType) -> None:
             if hasattr(module, "fully_shard"):  # from torch 2.6 on
                 after(module, "fully_shard", Check.PRECISION, _sharded)
         case _:
+            early_steps.looking(Check.PRECISION, look_at_frequencies)
             after(module, "DistributedDataParallel.__init__", Check.PRECISION, _made)
 
 
@@ -178,3 +187,29 @@ def _is_loaded_in_bf16() -> bool:
         if getattr(config, name, None) is torch.bfloat16:
             return True
     return False
+
+
+def look_at_frequencies(_optimizer: Any, step: int) -> None:
+    """Watches the modules of frequencies in half precision, for the length of their inputs."""
+    if step != 1:
+        return
+    for model in known_models():
+        for path, module in model.named_modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                dtype = str(buffer.dtype).removeprefix("torch.")
+                is_coarse = FREQUENCIES.fullmatch(name) and dtype in positions.EXACT
+                if is_coarse and module not in _frequencies:
+                    _frequencies.add(module)
+                    look_at = partial(_look_at_inputs, f"{path}.{name}".lstrip("."), dtype)
+                    first_passes(module, Check.PRECISION, look_at, LOOKS)
+
+
+def _look_at_inputs(name: str, dtype: str, _module: Any, args: Any, kwargs: Any) -> None:
+    """Compares the lengths of a module's inputs with what the dtype can count."""
+    lengths = [
+        size
+        for one in (*args, *kwargs.values())
+        if hasattr(one, "shape") and hasattr(one, "is_floating_point")
+        for size in (one.shape[1:-1] if one.is_floating_point() else one.shape[1:])
+    ]
+    report_here(positions.coarse(name, dtype, max(lengths, default=0)))

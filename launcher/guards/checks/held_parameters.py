@@ -5,9 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from itertools import chain, pairwise
 from types import ModuleType
 from typing import Any
 
@@ -21,18 +19,15 @@ from ..fsdp import TORCHS
 from ..model_facts import base_of
 from .copies import Copy, copied, sample
 from .early_steps import later
-from .gradient_places import Owned, places_in
-from .models import held_by, parameters_of
-from .reporting import is_on, report, safely
+from .models import parameters_of
+from .reporting import report
 
-OPTIMIZER, MODULE = "torch.optim.optimizer", "torch.nn.modules.module"
-HOOKED = (TORCHS, OPTIMIZER, MODULE)
+OPTIMIZER = "torch.optim.optimizer"
+HOOKED = (TORCHS, OPTIMIZER)
 
 
 reported: weakref.WeakSet[Any] = weakref.WeakSet()
 """Reported optimizers, which hold only replaced parameters."""
-_emptied: list[tuple[Owned, Owned, str]] = []
-"""Places of one parameter that `to_empty` has made two, and the user's line."""
 
 
 class Replaced:
@@ -88,10 +83,8 @@ replaced = Replaced()
 
 
 def install(module: ModuleType) -> None:
-    """Wraps `fully_shard` and `to_empty`, and watches every optimizer's first step."""
-    if module.__name__ == MODULE:
-        wrapt.wrap_function_wrapper(module, "Module.to_empty", _emptying)
-    elif module.__name__ == OPTIMIZER:
+    """Wraps `fully_shard`, and watches every optimizer's first step."""
+    if module.__name__ == OPTIMIZER:
         module.register_optimizer_step_post_hook(replaced.stepped)
     elif hasattr(module, "fully_shard"):  # from torch 2.6 on
         wrapt.wrap_function_wrapper(module, "fully_shard", replaced.shard)
@@ -100,36 +93,6 @@ def install(module: ModuleType) -> None:
 def _parameters_in(modules: Any) -> Iterator[Any]:
     for module in modules:
         yield from module.parameters()
-
-
-def _emptying(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """Notes the places of tied parameters, each of which `to_empty` makes one."""
-    if kwargs.get("recurse") is False or not is_on(Check.TRAINED):
-        return wrapped(*args, **kwargs)
-    tied: list[tuple[Owned, Owned]] = []
-    safely(Check.TRAINED, lambda: tied.extend(_tied(instance)))
-    result = wrapped(*args, **kwargs)
-    where = user_place() if tied else ""
-    _emptied.extend((*pair, where) for pair in tied)
-    return result
-
-
-def _tied(model: Any) -> Iterator[tuple[Owned, Owned]]:
-    """Pairs of places with the same parameter."""
-    places: dict[int, list[Owned]] = {}
-    for parameter, place in places_in(model):
-        places.setdefault(id(parameter), []).append(place)
-    yield from chain.from_iterable(map(pairwise, places.values()))
-
-
-def emptied(optimizer: Any) -> Iterator[Finding]:
-    """Parted weights that an optimizer's first step trains."""
-    held = held_by(optimizer) if _emptied else set()
-    for first, second, where in _emptied:
-        parts = first.parameter, second.parameter
-        is_trained = all(param is not None and param.requires_grad for param in parts)
-        if is_trained and parts[0] is not parts[1] and not held.isdisjoint(map(id, parts)):
-            yield replace(built.emptied((first.name, second.name)), where=where)
 
 
 def look_at_apart(models: Iterable[Any], where: str) -> None:

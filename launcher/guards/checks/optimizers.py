@@ -20,6 +20,7 @@ from . import (
     adapters,
     dtypes,
     early_steps,
+    emptied,
     evaluations,
     gradients,
     held_parameters,
@@ -135,7 +136,7 @@ class Watch:
                 self._report(*held_parameters.decayed(optimizer, names, models))
                 begin = sampled_gradients.begin_with
                 safely(Check.GRADIENTS, begin, self._passing, optimizer, names)
-            parted = list(held_parameters.emptied(optimizer))
+            parted = list(emptied.parted(optimizer))
             report(*parted)
             if not parted:
                 held_parameters.look_at_apart(models, self.where)

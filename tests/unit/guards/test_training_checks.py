@@ -12,9 +12,9 @@ import pytest
 from safe_launch.checks.finding import VARIABLE, Check, Finding
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message, Skipped
+from safe_launch.guards.checks import emptied as guard_of_emptied
 from safe_launch.guards.checks import (
     graphs,
-    held_parameters,
     loaded_parts,
     planned_epochs,
     saves,
@@ -265,10 +265,10 @@ def test_tied_weights_that_were_parted(told: Told) -> None:
 def test_tied_weights_that_to_empty_parts(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that are tied again, or that stay one, are fine."""
     monkeypatch.setattr(torch.nn.Module, "to_empty", torch.nn.Module.to_empty)
-    monkeypatch.setattr(held_parameters, "_emptied", [])
-    module = ModuleType(held_parameters.MODULE)
+    monkeypatch.setattr(guard_of_emptied, "_parted", [])
+    module = ModuleType(guard_of_emptied.HOOKED[0])
     module.Module = torch.nn.Module  # type: ignore[attr-defined]
-    held_parameters.install(module)
+    guard_of_emptied.install(module)
 
     def emptied(device: str, *, ties_again: bool) -> None:
         with torch.device(device):

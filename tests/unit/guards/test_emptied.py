@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from safe_launch.checks import positions
-from safe_launch.checks.finding import VARIABLE
+from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.worker_messages import Found, Message
-from safe_launch.guards.checks import early_steps, position_tables
+from safe_launch.guards.checks import dtypes, early_steps
+from safe_launch.guards.checks import emptied as guard
 from safe_launch.guards.checks.schedules import schedules
 from support.lazy import Lazy
 from support.new_worker import begin
@@ -40,7 +41,8 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     monkeypatch.setenv(VARIABLE, "trained,precision")
     kind = torch.nn.Module
     monkeypatch.setattr(kind, "to_empty", kind.to_empty)
-    position_tables.install(torch.nn.modules.module)
+    guard.install(torch.nn.modules.module)
+    early_steps.looking(Check.PRECISION, dtypes.look_at_frequencies)
 
     def trained(make: Callable[[], Any], shape: tuple[int, ...] = (2, 300, 8)) -> list[str]:
         sent: list[Message] = []

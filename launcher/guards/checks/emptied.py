@@ -1,55 +1,59 @@
-"""Looks at buffers that no checkpoint has: unwritten, or cast with the weights."""
+"""Looks at what `to_empty` leaves: unwritten buffers, and parted weights."""
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from itertools import chain, pairwise
 from types import ModuleType
 from typing import Any
 
 import wrapt
 
-from ...checks import positions
-from ...checks.finding import Check
+from ...checks import built, positions
+from ...checks.finding import Check, Finding
 from ...core.private_names import TRANSIENT, VERSION
 from ...evidence.observations import observations
+from ..callers import user_place
 from . import early_steps
-from .calls import first_passes
 from .copies import Copy, copied
-from .models import known_models
-from .reporting import is_on, report, report_here, safely
+from .gradient_places import Owned, places_in
+from .models import held_by, known_models
+from .reporting import is_on, report, safely
 from .schedules import schedules
 
 HOOKED = ("torch.nn.modules.module",)
-FREQUENCIES = re.compile(r"(.*_)?inv_freqs?|freqs|(inverse_)?frequencies")
-"""Names of buffers that are multiplied by positions."""
 SAMPLED, MOST = 16, 8
 """Elements and buffers to look at."""
-LOOKS = 3
-"""Forward passes to look at."""
 
 _made: list[tuple[weakref.ref[Any], str, int, int, Copy]] = []
-"""Buffers that to_empty has made: module, name, address, writes and values."""
-_seen: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Buffers that it has made: module, name, address, writes and values."""
+_parted: list[tuple[Owned, Owned, str]] = []
+"""Places of one parameter that it has made two, and the user's line."""
 
 
 def install(module: ModuleType) -> None:
     """Wraps `to_empty`."""
     wrapt.wrap_function_wrapper(module, "Module.to_empty", _emptying)
     early_steps.looking(Check.TRAINED, look)
-    early_steps.looking(Check.PRECISION, look_at_dtypes)
 
 
 def _emptying(wrapped: Any, model: Any, args: Any, kwargs: Any) -> Any:
-    found: list[tuple[Any, str]] = []
-    if is_on(Check.TRAINED):
-        with observations.going_on():
-            found.extend(_transient(model))
+    """Notes buffers that aren't in state dicts, and tied parameters, each of which becomes one."""
+    if not is_on(Check.TRAINED):
+        return wrapped(*args, **kwargs)
+    buffers: list[tuple[Any, str]] = []
+    tied: list[tuple[Owned, Owned]] = []
+    with observations.going_on():
+        buffers.extend(_transient(model))
+    if kwargs.get("recurse") is not False:
+        safely(Check.TRAINED, lambda: tied.extend(_tied(model)))
     result = wrapped(*args, **kwargs)
-    if found:
-        safely(Check.TRAINED, _note, found)
+    safely(Check.TRAINED, _note, buffers)
+    where = user_place() if tied else ""
+    _parted.extend((*pair, where) for pair in tied)
     return result
 
 
@@ -60,6 +64,14 @@ def _transient(model: Any) -> Iterator[tuple[Any, str]]:
             buffer = getattr(module, name, None)
             if buffer is not None and buffer.is_meta:
                 yield module, name
+
+
+def _tied(model: Any) -> Iterator[tuple[Owned, Owned]]:
+    """Pairs of places with the same parameter."""
+    places: dict[int, list[Owned]] = {}
+    for parameter, place in places_in(model):
+        places.setdefault(id(parameter), []).append(place)
+    yield from chain.from_iterable(map(pairwise, places.values()))
 
 
 def _note(found: list[tuple[Any, str]]) -> None:
@@ -107,26 +119,11 @@ def _compare(held: list[tuple[str, Copy, Copy]], where: str) -> None:
     report(positions.uninitialized(same), where=where)
 
 
-def look_at_dtypes(_optimizer: Any, step: int) -> None:
-    """Watches the modules of frequencies in half precision, for the length of their inputs."""
-    if step != 1:
-        return
-    for model in known_models():
-        for path, module in model.named_modules():
-            for name, buffer in module.named_buffers(recurse=False):
-                dtype = str(buffer.dtype).removeprefix("torch.")
-                if FREQUENCIES.fullmatch(name) and dtype in positions.EXACT and module not in _seen:
-                    _seen.add(module)
-                    look_at = partial(_look_at_inputs, f"{path}.{name}".lstrip("."), dtype)
-                    first_passes(module, Check.PRECISION, look_at, LOOKS)
-
-
-def _look_at_inputs(name: str, dtype: str, _module: Any, args: Any, kwargs: Any) -> None:
-    """Compares the lengths of a module's inputs with what the dtype can count."""
-    lengths = [
-        size
-        for one in (*args, *kwargs.values())
-        if hasattr(one, "shape") and hasattr(one, "is_floating_point")
-        for size in (one.shape[1:-1] if one.is_floating_point() else one.shape[1:])
-    ]
-    report_here(positions.coarse(name, dtype, max(lengths, default=0)))
+def parted(optimizer: Any) -> Iterator[Finding]:
+    """Parted weights that an optimizer's first step trains."""
+    held = held_by(optimizer) if _parted else set()
+    for first, second, where in _parted:
+        parts = first.parameter, second.parameter
+        is_trained = all(param is not None and param.requires_grad for param in parts)
+        if is_trained and parts[0] is not parts[1] and not held.isdisjoint(map(id, parts)):
+            yield replace(built.emptied((first.name, second.name)), where=where)
