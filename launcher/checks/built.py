@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from ..core.quantities import count_of
 from .finding import Check, Finding, first_of
 
 LOSSES = 10
@@ -31,6 +32,19 @@ def idle(optimizer: str, held: Collection[str], steps: int) -> Finding | None:
         advice="Call its step() as well",
         step=steps,
         parameter=next(iter(held)),
+    )
+
+
+def made_before_sharding(optimizer: str, parameters: int) -> Finding:
+    """Reports an optimizer of which `fully_shard` has replaced all parameters, this many."""
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"{optimizer} trains nothing: fully_shard has replaced all of its "
+        f"{count_of(parameters, 'parameter')} since it was made",
+        advice="Make the optimizer after fully_shard "
+        "(safe-launch explain fsdp2-optimizer-made-before)",
+        step=1,
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from safe_launch.evidence.observations import Observations, observations
 from safe_launch.guards import optimizer, step_times
 from safe_launch.guards.checks import (
+    early_steps,
     epochs,
     first_steps,
     gathers,
@@ -22,7 +23,6 @@ SINGLE = (
     first_steps.first_steps,
     gathers.gathers,
     epochs.padding,
-    held_parameters.replaced,
     resumes.resumes,
     schedules.schedules,
 )
@@ -35,6 +35,8 @@ def begin() -> Observations:
         vars(each).clear()
         type(each).__init__(each)
     reporting._sent.clear()
+    held_parameters._replaced.clear()
+    early_steps._waiting.clear()
     return observations
 
 

@@ -13,86 +13,67 @@ import wrapt
 
 from ...checks import built
 from ...checks.finding import Check, Finding
-from ...core.quantities import count_of
 from ..callers import user_place
 from ..fsdp import TORCHS
 from ..model_facts import base_of
+from . import early_steps
+from .calls import argument
 from .copies import Copy, copied, sample
-from .early_steps import later
 from .models import parameters_of
 from .reporting import report
 
-OPTIMIZER = "torch.optim.optimizer"
-HOOKED = (TORCHS, OPTIMIZER)
-
+HOOKED = (TORCHS,)
 
 reported: weakref.WeakSet[Any] = weakref.WeakSet()
 """Reported optimizers, which hold only replaced parameters."""
-
-
-class Replaced:
-    """Parameters that `fully_shard` replaced, while referenced elsewhere."""
-
-    def __init__(self) -> None:
-        self._parameters: dict[int, weakref.ref[Any]] = {}
-        self._where = ""  # the user's line that has replaced the first
-        self._sound: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    def shard(self, wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-        """Notes the parameters that `fully_shard` replaces."""
-        given = args[0] if args else kwargs.get("module")
-        modules = given if isinstance(given, list | tuple) else [given]
-        before: list[Any] = []
-        with suppress(AttributeError):  # not a module: torch raises
-            before += _parameters_in(modules)
-        result = wrapped(*args, **kwargs)
-        after = {id(parameter) for parameter in _parameters_in(modules)}
-        gone = {id(param): weakref.ref(param) for param in before if id(param) not in after}
-        if gone and not self._where:
-            self._where = user_place()
-        self._parameters |= gone
-        return result
-
-    def stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """Reports an optimizer that holds only replaced parameters, without gradients."""
-        if not self._parameters or optimizer in self._sound:
-            return
-        trained = [param for param in parameters_of(optimizer) if param.requires_grad]
-        if not trained or not all(map(self._is_replaced, trained)):
-            self._sound.add(optimizer)
-        elif all(parameter.grad is None for parameter in trained):
-            self._sound.add(optimizer)
-            reported.add(optimizer)
-            finding = Finding(
-                Check.TRAINED,
-                certain=True,
-                sentence=f"{type(optimizer).__name__} trains nothing: fully_shard has replaced all "
-                f"of its {count_of(len(trained), 'parameter')} since it was made",
-                advice="Make the optimizer after fully_shard "
-                "(safe-launch explain fsdp2-optimizer-made-before)",
-                step=1,
-            )
-            report(finding, where=self._where)
-
-    def _is_replaced(self, parameter: Any) -> bool:
-        reference = self._parameters.get(id(parameter))
-        return reference is not None and reference() is parameter
-
-
-replaced = Replaced()
+_sound: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Optimizers that need no further look."""
+_replaced: dict[int, tuple[weakref.ref[Any], str]] = {}
+"""By id: parameters that `fully_shard` replaced while they are referenced elsewhere, and where."""
 
 
 def install(module: ModuleType) -> None:
-    """Wraps `fully_shard`, and watches every optimizer's first step."""
-    if module.__name__ == OPTIMIZER:
-        module.register_optimizer_step_post_hook(replaced.stepped)
-    elif hasattr(module, "fully_shard"):  # from torch 2.6 on
-        wrapt.wrap_function_wrapper(module, "fully_shard", replaced.shard)
+    """Wraps `fully_shard`, and looks before each optimizer's first steps."""
+    if hasattr(module, "fully_shard"):  # from torch 2.6 on
+        wrapt.wrap_function_wrapper(module, "fully_shard", _sharding)
+        early_steps.looking(Check.TRAINED, look)
+
+
+def _sharding(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+    """Notes the parameters that `fully_shard` replaces."""
+    given = argument(args, kwargs, 0, "module")
+    modules = given if isinstance(given, list | tuple) else [given]
+    before: list[Any] = []
+    with suppress(AttributeError):  # not a module: torch raises
+        before += _parameters_in(modules)
+    result = wrapped(*args, **kwargs)
+    after = {id(parameter) for parameter in _parameters_in(modules)}
+    gone = [parameter for parameter in before if id(parameter) not in after]
+    where = user_place() if gone else ""
+    _replaced.update((id(parameter), (weakref.ref(parameter), where)) for parameter in gone)
+    return result
 
 
 def _parameters_in(modules: Any) -> Iterator[Any]:
     for module in modules:
         yield from module.parameters()
+
+
+def look(optimizer: Any, _step: int) -> None:
+    """Reports an optimizer that holds only replaced parameters, without gradients."""
+    if not _replaced or optimizer in _sound:
+        return
+    trained = [param for param in parameters_of(optimizer) if param.requires_grad]
+    is_replaced = bool(trained) and all(
+        id(param) in _replaced and _replaced[id(param)][0]() is param for param in trained
+    )
+    if is_replaced and any(param.grad is not None for param in trained):
+        return
+    _sound.add(optimizer)
+    if is_replaced:
+        reported.add(optimizer)
+        _, first = next(iter(_replaced.values()))
+        report(built.made_before_sharding(type(optimizer).__name__, len(trained)), where=first)
 
 
 def look_at_apart(models: Iterable[Any], where: str) -> None:
@@ -117,7 +98,7 @@ def look_at_apart(models: Iterable[Any], where: str) -> None:
                 known.get(id(output), "the output layer"),
                 known.get(id(embedding), "the embedding"),
             )
-            later(Check.TRAINED, [copy], partial(_judge_apart, names, copy, where))
+            early_steps.later(Check.TRAINED, [copy], partial(_judge_apart, names, copy, where))
 
 
 def _judge_apart(names: tuple[str, str], copy: Copy, where: str) -> None:

@@ -37,18 +37,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> tuple[Shard, Step]:
     monkeypatch.setenv(VARIABLE, ",".join(Check))
     told: list[Message] = []
     public = ModuleType(held_parameters.TORCHS)
-    optimizers = ModuleType("torch.optim.optimizer")
     observations.report_to(told.append)
-    hooks: list[Callable[..., None]] = []
     public.fully_shard = fully_shard  # type: ignore[attr-defined]
-    optimizers.register_optimizer_step_post_hook = hooks.append  # type: ignore[attr-defined]
-    for module in (public, optimizers):
-        held_parameters.install(module)
+    held_parameters.install(public)
 
     def step(optimizer: Any) -> list[str]:
+        held_parameters.look(optimizer, 1)
         optimizer.step()
-        for hook in hooks:
-            hook(optimizer, (), {})
         return [message.finding.line for message in told if isinstance(message, Found)]
 
     return public.fully_shard, step
