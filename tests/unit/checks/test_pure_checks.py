@@ -566,3 +566,24 @@ def test_samples_of_several_ranks(first: list[int], second: list[int], is_told: 
     found = between_ranks.judged(Compared(Shared.SAMPLES, "", "train.py:7"), values, (0, 1))
     assert (found is not None) == is_told
     assert found is None or found.ranks == (0, 1)
+
+
+ZEROED = dict.fromkeys(range(6), (True, True)) | {9: (False, True)}
+STILL = dict.fromkeys(range(6), (True, False)) | {9: (False, True)}
+MASKED = dict.fromkeys(range(6), (False, True)) | {9: (True, True)}
+
+
+@table(
+    ("steps", "is_told"),
+    [
+        ([ZEROED] * 3, True),
+        ([ZEROED] * 2, False),
+        ([STILL] * 3, False),  # they are put back
+        ([MASKED] * 3, False),
+        ([ZEROED, MASKED, ZEROED], False),  # words without a loss in one batch
+        ([dict.fromkeys(range(6), (True, True))] * 3, False),  # no gradient at all
+    ],
+)
+def test_rows_that_are_to_stay(steps: list[dict[int, tuple[bool, bool]]], is_told: bool) -> None:
+    """They have no gradient, are in use, and move."""
+    assert (trained.zeroed_rows("embedding.weight", steps) is not None) == is_told

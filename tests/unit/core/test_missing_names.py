@@ -38,12 +38,12 @@ from safe_launch.guards.checks import (
     accumulation,
     batches,
     dtypes,
+    emptied,
     gathers,
     gradient_places,
     graphs,
     losses,
     mixing,
-    position_tables,
     worker_draws,
 )
 from safe_launch.options import parser
@@ -173,7 +173,7 @@ def _transient(world: World) -> None:
     kind = type("Module", (), {"modules": lambda self: [self], "to_empty": lambda self: self})
     world.patch.setenv(VARIABLE, "trained")
     module = world.module("torch.nn.modules.module", Module=kind)
-    position_tables.install(module)
+    emptied.install(module)
     made: Any = kind()
     assert made.to_empty() is made
 
