@@ -15,7 +15,7 @@ from ..core.errors import EXPLAINED
 from ..core.limits import WORD, Count, Limit, Line
 from ..core.quantities import count_of
 from . import gradients
-from .finding import Check, Finding, first_of
+from .finding import Check, Fault, Finding, first_of
 
 
 class Shared(StrEnum):
@@ -98,27 +98,30 @@ def judged(compared: Compared, values: Mapping[int, str], ranks: Collection[int]
     if len(ranks) < 2 or values.keys() != set(ranks):
         return None
     finding = _found(compared, values)
-    return finding and replace(finding, where=compared.place.partition("#")[0])
+    return finding and replace(
+        finding,
+        where=compared.place.partition("#")[0],
+        ranks=finding.ranks or tuple(sorted(values)),
+        step=finding.step or compared.step,
+    )
 
 
 def _found(compared: Compared, values: Mapping[int, str]) -> Finding | None:
     match compared.what:
         case Shared.SEED:
-            return _seeds(values)
+            first, other = _first_differing(values)
+            seeds = {"one": values[first], "another": values[other]}
+            return SEEDS.found(first=first, other=other, **seeds) if first != other else None
         case Shared.SUBSET:
-            return _subsets(values)
+            return SUBSETS.found() if len(set(values.values())) > 1 else None
         case Shared.SAMPLES:
-            return _overlapping(compared, values)
+            return _overlapping(values)
         case Shared.BATCH | Shared.STREAM | Shared.DRAWS:
-            return _equal(compared, values)
-        case Shared.WEIGHTS:
+            return _equal(compared.what, values)
+        case Shared.WEIGHTS | Shared.BUFFERS | Shared.DIVIDED:
             return _weights(compared, values)
-        case Shared.BUFFERS:
-            return _buffers(compared, values)
-        case Shared.DIVIDED:
-            return _divided(compared, values)
         case Shared.RATES:
-            return _rates(compared, values)
+            return _rates(values)
         case Shared.GRADIENTS:
             finding = gradients.judged(compared.names, values)
             return finding and replace(finding, step=compared.step or 1)
@@ -126,50 +129,18 @@ def _found(compared: Compared, values: Mapping[int, str]) -> Finding | None:
             return None
 
 
-def _seeds(values: Mapping[int, str]) -> Finding | None:
+def _first_differing(values: Mapping[int, str]) -> tuple[int, int]:
+    """The first rank, and the first with another value; the same if there is none."""
     first, *others = sorted(values)
-    other = next((rank for rank in others if values[rank] != values[first]), None)
-    if other is None:
-        return None
-    return Finding(
-        Check.DATA,
-        certain=True,
-        sentence=f"the ranks shuffle by different seeds (rank {first}: {values[first]}, rank "
-        f"{other}: {values[other]}): each takes its part of another order, so that samples are "
-        "seen several times and others never",
-        advice=f"Give every rank the same seed ({EXPLAINED})",
-        ranks=tuple(sorted(values)),
-    )
+    return first, next((rank for rank in others if values[rank] != values[first]), first)
 
 
-def _subsets(values: Mapping[int, str]) -> Finding | None:
-    if len(set(values.values())) < 2:
-        return None
-    return Finding(
-        Check.DATA,
-        certain=True,
-        sentence="the ranks divide different subsets of the data set among them: samples that one "
-        "rank sets apart are trained on by another, and others are never seen",
-        advice="Choose the subset alike on every rank, e.g. random_split with a generator of the "
-        "same seed",
-        ranks=tuple(sorted(values)),
-    )
-
-
-def _equal(compared: Compared, values: Mapping[int, str]) -> Finding | None:
+def _equal(what: Shared, values: Mapping[int, str]) -> Finding | None:
     """Reports equal values, or for batches of an undivided loader also equal data sets."""
     batches, samples = zip(*((*value.split(), "")[:2] for value in values.values()), strict=True)
-    if len({*batches}) > 1 and (len({*samples}) > 1 or not samples[0]):
-        return None
-    sentence, advice = ORDERED_APART if len({*batches}) > 1 else EQUAL[compared.what]
-    return Finding(
-        Check.DATA,
-        certain=compared.what is not Shared.DRAWS and len({*batches}) == 1,
-        sentence=sentence,
-        advice=advice,
-        step=compared.step,
-        ranks=tuple(sorted(values)),
-    )
+    if len({*batches}) == 1:
+        return EQUAL[what].found()
+    return ORDERED_APART.found() if len({*samples}) == 1 and samples[0] else None
 
 
 def sketched(digests: Sequence[int]) -> str:
@@ -179,7 +150,7 @@ def sketched(digests: Sequence[int]) -> str:
     return " ".join([f"{again}/{len(digests)}", *(f"{one:x}" for one in distinct[:SKETCH])])
 
 
-def _overlapping(compared: Compared, values: Mapping[int, str]) -> Finding | None:
+def _overlapping(values: Mapping[int, str]) -> Finding | None:
     """Reports samples that several ranks have, though each rank has its samples once.
 
     A data set that has samples more than once has them within ranks about half as often.
@@ -195,91 +166,41 @@ def _overlapping(compared: Compared, values: Mapping[int, str]) -> Finding | Non
     if len(common) < max(LEAST, usual * len(held)):
         return None
     ranks = tuple(sorted(rank for rank in parts if not parts[rank].isdisjoint(common)))
-    return Finding(
-        Check.DATA,
-        certain=False,
-        sentence=f"ranks train on the same samples: {len(common)} of {len(held)} that the first "
-        "batches have are in those of several ranks, though each rank has its samples once",
-        advice="Divide the samples, or the files that have them, in an order that is the same on "
-        "every rank: shuffle with the same seed, and then take each rank's part",
-        step=compared.step,
-        ranks=ranks,
-    )
+    return replace(OVERLAPPING.found(common=len(common), held=len(held)), ranks=ranks)
 
 
 def _weights(compared: Compared, values: Mapping[int, str]) -> Finding | None:
-    """Reports differing replicas: the minority ranks and the first differing weight."""
+    """Reports differing weights or buffers: the first of them, and the minority ranks."""
     differing, ranks = _differing(compared, values)
     if not differing:
         return None
     step = compared.step or 0
-    when = f"after step {step}" if step else "before the first step"
-    return Finding(
-        Check.REPLICAS,
-        certain=True,
-        sentence=f"the ranks' replicas of the model differ: {len(differing)} of "
-        f"{count_of(len(compared.names), 'sampled parameter')} {when}, first {differing[0]}",
-        advice=AFTER if step else BEFORE,
-        step=max(step, 1),
-        ranks=ranks,
-        parameter=differing[0],
-    )
+    names = first_of(differing)
+    match compared.what:
+        case Shared.BUFFERS:  # those of all ranks differ
+            found, ranks = BUFFERS.found(step + 1, names=names), ()
+        case Shared.DIVIDED:
+            found = DIVIDED.found(1, names=names)
+        case _:
+            found = REPLICAS.found(
+                max(step, 1),
+                count=len(differing),
+                sampled=count_of(len(compared.names), "sampled parameter"),
+                when=f"after step {step}" if step else "before the first step",
+                first=differing[0],
+                advice=AFTER if step else BEFORE,
+            )
+    return replace(found, ranks=ranks, parameter=differing[0])
 
 
-def _buffers(compared: Compared, values: Mapping[int, str]) -> Finding | None:
-    """Reports buffers that ranks update by themselves."""
-    differing, _ = _differing(compared, values)
-    if not differing:
-        return None
-    return Finding(
-        Check.REPLICAS,
-        certain=False,
-        sentence="each rank updates buffers by its own batches, and DistributedDataParallel "
-        f"replaces them by rank 0's before the next forward pass: {first_of(differing)}",
-        advice="all_reduce the statistics from which they are updated",
-        step=(compared.step or 0) + 1,
-        ranks=tuple(sorted(values)),
-        parameter=differing[0],
-    )
-
-
-def _divided(compared: Compared, values: Mapping[int, str]) -> Finding | None:
-    """Reports weights of which each rank keeps its part of others than the other ranks."""
-    differing, ranks = _differing(compared, values)
-    if not differing:
-        return None
-    return Finding(
-        Check.REPLICAS,
-        certain=False,
-        sentence=f"the ranks' weights differ as fully_shard divides them: {first_of(differing)}; "
-        "each rank keeps a part of its weights, and nothing makes them equal",
-        advice="Load or initialize them alike on all ranks before it, or load them afterwards, "
-        "e.g. by set_model_state_dict with broadcast_from_rank0",
-        step=1,
-        ranks=ranks,
-        parameter=differing[0],
-    )
-
-
-def _rates(compared: Compared, values: Mapping[int, str]) -> Finding | None:
+def _rates(values: Mapping[int, str]) -> Finding | None:
     """Reports ranks that go on with different learning rates."""
-    first, *others = sorted(values)
-    other = next((rank for rank in others if values[rank] != values[first]), None)
-    if other is None:
+    first, other = _first_differing(values)
+    if first == other:
         return None
     pairs = zip(values[first].split(), values[other].split(), strict=False)
-    rates = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
-    return Finding(
-        Check.REPLICAS,
-        certain=True,
-        sentence="the ranks train the same weights at different learning rates: "
-        f"ReduceLROnPlateau has set {rates[0]} on rank {first} and {rates[1]} on rank {other}, as "
-        "each has a metric of its own",
-        advice="Give it the same metric on every rank: all_reduce the sums of the evaluation "
-        "before it",
-        step=compared.step,
-        ranks=tuple(sorted(values)),
-    )
+    one, another = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
+    return RATES.found(first=first, one=one, other=other, another=another)
 
 
 def _differing(compared: Compared, values: Mapping[int, str]) -> tuple[list[str], tuple[int, ...]]:
@@ -301,34 +222,56 @@ def _differing(compared: Compared, values: Mapping[int, str]) -> tuple[list[str]
     return [*differing], tuple(rank for rank, digest in ranks if digest != most)
 
 
+SEEDS = Fault(
+    "the ranks shuffle by different seeds (rank {first}: {one}, rank {other}: {another}): each "
+    "takes its part of another order, so that samples are seen several times and others never",
+    f"Give every rank the same seed ({EXPLAINED})",
+    certain=True,
+)
+SUBSETS = Fault(
+    "the ranks divide different subsets of the data set among them: samples that one rank sets "
+    "apart are trained on by another, and others are never seen",
+    "Choose the subset alike on every rank, e.g. random_split with a generator of the same seed",
+    certain=True,
+)
 SAMPLES = "every rank trains on the same samples: their first batches are equal, as"
 BY_NODE = "datasets.distributed.split_dataset_by_node"
 EQUAL = {
-    Shared.BATCH: (
+    Shared.BATCH: Fault(
         f"{SAMPLES} the loader has no DistributedSampler",
         f"Give the loader one ({EXPLAINED})",
+        certain=True,
     ),
-    Shared.STREAM: (
+    Shared.STREAM: Fault(
         f"{SAMPLES} the data set is an undivided stream",
         f"Let each rank take a part of it, e.g. by {BY_NODE} ({EXPLAINED})",
+        certain=True,
     ),
-    Shared.DRAWS: (
-        (
-            "the loop draws the same random values on every rank, as all have the same seed: "
-            "noise and augmentations repeat between ranks"
-        ),
+    Shared.DRAWS: Fault(
+        "the loop draws the same random values on every rank, as all have the same seed: "
+        "noise and augmentations repeat between ranks",
         "Seed each rank differently after the model is made, e.g. torch.manual_seed(seed + rank)",
     ),
 }
-"""The faults of equal values, and the advice."""
-ORDERED_APART = (
-    (
-        "every rank goes through all samples, each in another order: an epoch sees each sample as "
-        "often as there are ranks, as the loader has no DistributedSampler"
-    ),
+"""The faults of equal values."""
+ORDERED_APART = Fault(
+    "every rank goes through all samples, each in another order: an epoch sees each sample as "
+    "often as there are ranks, as the loader has no DistributedSampler",
     f"Give the loader one ({EXPLAINED})",
 )
 """The fault of ranks that shuffle equal data sets differently."""
+OVERLAPPING = Fault(
+    "ranks train on the same samples: {common} of {held} that the first batches have are in those "
+    "of several ranks, though each rank has its samples once",
+    "Divide the samples, or the files that have them, in an order that is the same on every rank: "
+    "shuffle with the same seed, and then take each rank's part",
+)
+REPLICAS = Fault(
+    "the ranks' replicas of the model differ: {count} of {sampled} {when}, first {first}",
+    "{advice}",
+    certain=True,
+    check=Check.REPLICAS,
+)
 BEFORE = (
     "Something has changed the weights of some ranks since DistributedDataParallel made them "
     "equal: load or initialize them before it, on all ranks"
@@ -337,4 +280,24 @@ AFTER = (
     "Gradients aren't averaged over the ranks, or a rank updates differently: call the wrapper and "
     "not its .module, synchronize the last backward pass, step on every rank alike, and call "
     "fully_shard also on the whole model"
+)
+BUFFERS = Fault(
+    "each rank updates buffers by its own batches, and DistributedDataParallel replaces them by "
+    "rank 0's before the next forward pass: {names}",
+    "all_reduce the statistics from which they are updated",
+    check=Check.REPLICAS,
+)
+DIVIDED = Fault(
+    "the ranks' weights differ as fully_shard divides them: {names}; each rank keeps a part of its "
+    "weights, and nothing makes them equal",
+    "Load or initialize them alike on all ranks before it, or load them afterwards, e.g. by "
+    "set_model_state_dict with broadcast_from_rank0",
+    check=Check.REPLICAS,
+)
+RATES = Fault(
+    "the ranks train the same weights at different learning rates: ReduceLROnPlateau has set {one} "
+    "on rank {first} and {another} on rank {other}, as each has a metric of its own",
+    "Give it the same metric on every rank: all_reduce the sums of the evaluation before it",
+    certain=True,
+    check=Check.REPLICAS,
 )

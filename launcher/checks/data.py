@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ..core.errors import EXPLAINED
 from ..core.quantities import count_of
-from .finding import Check, Finding, first_of
+from .finding import BATCHES, Check, Fault, Finding, first_of
 
-BATCHES = 3
-"""Minimum batches in a row to judge."""
-
-
-def counted_twice(count: int, padded: int) -> Finding:
-    """Reports an evaluation that counts the samples which a sampler repeats.
-
-    Args:
-        count: samples of the data.
-        padded: samples that are counted.
-    """
-    return Finding(
-        Check.DATA,
-        certain=False,
-        sentence=f"the evaluation counts {count_of(padded, 'sample')} of {count:,}: "
-        "DistributedSampler repeats some, so that each rank has as many",
-        advice="Leave the last results of a rank with repeated samples out: rank r has "
-        "len(range(r, len(data), world_size)); accelerate's gather_for_metrics does so",
-    )
+COUNTED_TWICE = Fault(
+    "the evaluation counts {padded} of {count:,}: DistributedSampler repeats some, so that each "
+    "rank has as many",
+    "Leave the last results of a rank with repeated samples out: rank r has "
+    "len(range(r, len(data), world_size)); accelerate's gather_for_metrics does so",
+)
+"""An evaluation of `count` samples counts those which a sampler repeats, `padded` samples."""
+SKIPPED_AGAIN = Fault(
+    "the loader of skip_first_batches is used for another epoch: its first {count} batches are "
+    "skipped in each",
+    "Use it for the resumed epoch alone, and the loader itself in later ones",
+    certain=True,
+)
+"""A second epoch lacks the batches that were to be skipped once."""
+SAME_ORDER = Fault(
+    "a DistributedSampler orders the samples as in the last epoch, and gives each rank the same "
+    "part of them: its epoch is still {epoch}",
+    f"Call sampler.set_epoch(epoch) before each epoch ({EXPLAINED})",
+)
+"""A sampler shuffles two epochs alike."""
+DRAWN_AGAIN = Fault(
+    "the loop draws the same random values in each step: it sets the seed again",
+    "Set the seed once, before the loop",
+)
+"""A loop draws random values again in the next step."""
+SMOOTHED_UNSHIFTED = Fault(
+    "label smoothing doesn't shift the labels of {kind}: each token learns to repeat itself. The "
+    "Trainer shifts them for {base} and other classes of transformers', by name",
+    "Name the class {base}, or set label_smoothing_factor to 0",
+    certain=True,
+)
+"""Label smoothing knows a decoder of transformers', but not the class that derives from it."""
 
 
 def dropped(fields: Sequence[str], function: str) -> Finding | None:
@@ -70,33 +83,6 @@ def read_by_all(digests: Sequence[str], workers: int) -> Finding | None:
     )
 
 
-def skipped_again(count: int, steps: int) -> Finding:
-    """Reports a second epoch without the batches that were to be skipped once.
-
-    Args:
-        count: the skipped batches.
-        steps: optimizer steps so far.
-    """
-    return Finding(
-        Check.DATA,
-        certain=True,
-        sentence=f"the loader of skip_first_batches is used for another epoch: its first {count} "
-        "batches are skipped in each",
-        advice="Use it for the resumed epoch alone, and the loader itself in later ones",
-        step=steps + 1,
-    )
-
-
-def drawn_again() -> Finding:
-    """Reports random values that a loop draws again in the next step."""
-    return Finding(
-        Check.DATA,
-        certain=False,
-        sentence="the loop draws the same random values in each step: it sets the seed again",
-        advice="Set the seed once, before the loop",
-    )
-
-
 def same_batch(digests: Sequence[str], steps: Sequence[int]) -> Finding | None:
     """Reports the same batch repeated with steps in between.
 
@@ -116,35 +102,6 @@ def same_batch(digests: Sequence[str], steps: Sequence[int]) -> Finding | None:
         advice="A loader that is restarted in every step gives its first batch: keep its iterator",
         step=steps[-1] + 1,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A fault that each batch shows or doesn't.
-
-    Attributes:
-        sentence: the fault.
-        advice: the remedy.
-        certain: whether it can't be intended.
-        least: how many of the first `BATCHES` must show it.
-        check: the check that reports it.
-    """
-
-    sentence: str
-    advice: str
-    certain: bool = False
-    least: int = BATCHES
-    check: Check = Check.DATA
-
-    def judged(self, shown: Sequence[bool]) -> Finding | None:
-        """Reports the fault.
-
-        Args:
-            shown: whether each of the first batches shows it.
-        """
-        if len(shown) < BATCHES or sum(shown) < self.least:
-            return None
-        return Finding(self.check, self.certain, self.sentence, self.advice, step=1)
 
 
 IGNORED_LABELS = Fault(
@@ -236,22 +193,6 @@ def replaced_labels(before: int, after: int) -> Finding | None:
         "batch are -100, and the loss counts them all the same",
         advice="Take DataCollatorForSeq2Seq(tokenizer), which keeps labels",
         step=1,
-    )
-
-
-def smoothed_unshifted(kind: str, base: str) -> Finding:
-    """Reports label smoothing on labels that aren't shifted for a decoder.
-
-    Args:
-        kind: the model's class.
-        base: the class of transformers' that it derives from.
-    """
-    return Finding(
-        Check.DATA,
-        certain=True,
-        sentence=f"label smoothing doesn't shift the labels of {kind}: each token learns to repeat "
-        f"itself. The Trainer shifts them for {base} and other classes of transformers', by name",
-        advice=f"Name the class {base}, or set label_smoothing_factor to 0",
     )
 
 

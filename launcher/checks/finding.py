@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -14,6 +14,8 @@ VARIABLE = "SAFE_LAUNCH_CHECKS"
 """Workers' environment variable with the enabled checks, separated by commas."""
 MOST = 64
 """Maximum findings, and reasons of skipped checks, to keep per attempt."""
+BATCHES = 3
+"""Minimum batches in a row to judge."""
 
 
 class Check(StrEnum):
@@ -80,6 +82,39 @@ class Finding:
         """Key that merges findings of several ranks; a resume is seen by workers and launcher."""
         where = "" if self.check is Check.RESUMED else self.where
         return self.check, self.certain, self.sentence.partition(":")[0], where
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What findings of one kind have alike.
+
+    Attributes:
+        sentence: the fault, with places for what was observed, as `str.format` has them.
+        advice: the remedy, likewise.
+        certain: whether it can't be intended.
+        least: how many of the first `BATCHES` must show it, if each shows it or doesn't.
+        check: the check that reports it.
+    """
+
+    sentence: str
+    advice: str
+    certain: bool = False
+    least: int = BATCHES
+    check: Check = Check.DATA
+
+    def found(self, step: int | None = None, /, **seen: object) -> Finding:
+        """Reports the fault, with what was observed at an optimizer step."""
+        sentence, advice = (text.format(**seen) for text in (self.sentence, self.advice))
+        return Finding(self.check, self.certain, sentence, advice, step)
+
+    def judged(self, shown: Sequence[bool]) -> Finding | None:
+        """Reports the fault.
+
+        Args:
+            shown: whether each of the first batches shows it.
+        """
+        is_found = len(shown) >= BATCHES and sum(shown) >= self.least
+        return self.found(step=1) if is_found else None
 
 
 def first_of(names: Collection[str], one: str = "", several: str = "") -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .data import BATCHES, Fault
-from .finding import Check, Finding
+from .finding import BATCHES, Check, Fault, Finding
 
 BINARY = 10
 """Batches whose labels are inspected for two classes."""

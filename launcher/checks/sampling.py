@@ -1,4 +1,4 @@
-"""Checks in which order, from which data and with which draws an epoch's samples are made."""
+"""Checks how an epoch's samples are chosen and made, and by which samples a script decides."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from ..core.quantities import count_of
-from .finding import Check, Finding, first_of
+from .finding import Check, Fault, Finding
 
 STEPS = 10
 """First steps whose labels are inspected."""
@@ -71,108 +71,58 @@ def weighted_by_class(weights: int, samples: int, *, certain: bool) -> Finding |
     )
 
 
-def kept_by_workers(names: Sequence[str]) -> Finding | None:
-    """Reports attributes of a data set that its persistent workers don't see.
-
-    Args:
-        names: those that have changed since the workers began, and that samples are made with.
-    """
-    if not names:
-        return None
-    return Finding(
-        Check.DATA,
-        certain=True,
-        sentence="persistent workers keep the data set as it was when they began: "
-        f"{first_of(names)}, which it makes samples with, has changed since in this process alone",
-        advice="Set persistent_workers=False, or keep the value in shared memory, e.g. a "
-        "torch.multiprocessing.Value",
-    )
-
-
-def drawn_by_workers(name: str) -> Finding:
-    """Reports worker processes that draw the same values in each epoch.
-
-    Args:
-        name: of the generator.
-    """
-    return Finding(
-        Check.DATA,
-        certain=False,
-        sentence="a loader's worker processes draw the same random values in each epoch, for other "
-        f"samples: {name} begins with the same state in both",
-        advice="Seed it in worker_init_fn by torch.initial_seed(), which is another in each epoch "
-        "and worker, or draw with torch",
-    )
-
-
-def seeded_again(steps: int) -> Finding:
-    """Reports an epoch that begins with the random state of the last.
-
-    Args:
-        steps: optimizer steps so far.
-    """
-    return Finding(
-        Check.DATA,
-        certain=False,
-        sentence="an epoch begins with the random state of the one before it, and draws the same "
-        "values again: the seed is set anew",
-        advice="Set the seed once, or by the epoch; draw an evaluation's values with a "
-        "torch.Generator, or within torch.random.fork_rng()",
-        step=steps,
-    )
-
-
-def shared_transform(name: str) -> Finding:
-    """Reports an attribute of a data set that was set for one of its subsets.
-
-    Args:
-        name: of the attribute.
-    """
-    return Finding(
-        Check.DATA,
-        certain=False,
-        sentence=f"training and evaluation are subsets of one data set, whose {name} was set after "
-        "they were made: it holds for both",
-        advice="Make two data sets with the same files, and take a Subset of each",
-    )
-
-
-def shared_samples(common: int, evaluated: int) -> Finding:
-    """Reports samples that are both trained on and evaluated.
-
-    Args:
-        common: how many are.
-        evaluated: samples of the evaluation.
-    """
-    return Finding(
-        Check.DATA,
-        certain=False,
-        sentence=f"{common} of the evaluation's {count_of(evaluated, 'sample')} are among those "
-        "that the training's Subset has",
-        advice="Take both from one random_split, with a generator of a fixed seed if it is made "
-        "again",
-    )
+SHARED_TRANSFORM = Fault(
+    "training and evaluation are subsets of one data set, whose {name} was set after they were "
+    "made: it holds for both",
+    "Make two data sets with the same files, and take a Subset of each",
+)
+"""An attribute of a data set was set for one of its subsets."""
+SHARED_SAMPLES = Fault(
+    "{common} of the evaluation's {samples} are among those that the training's Subset has",
+    "Take both from one random_split, with a generator of a fixed seed if it is made again",
+)
+"""Samples are both trained on and evaluated."""
+KEPT_BY_WORKERS = Fault(
+    "persistent workers keep the data set as it was when they began: {names}, which it makes "
+    "samples with, has changed since in this process alone",
+    "Set persistent_workers=False, or keep the value in shared memory, e.g. a "
+    "torch.multiprocessing.Value",
+    certain=True,
+)
+"""Attributes with which samples are made have changed since persistent workers began."""
+DRAWN_BY_WORKERS = Fault(
+    "a loader's worker processes draw the same random values in each epoch, for other samples: "
+    "{name} begins with the same state in both",
+    "Seed it in worker_init_fn by torch.initial_seed(), which is another in each epoch and worker, "
+    "or draw with torch",
+)
+"""A generator of worker processes begins each epoch alike."""
+SEEDED_AGAIN = Fault(
+    "an epoch begins with the random state of the one before it, and draws the same values again: "
+    "the seed is set anew",
+    "Set the seed once, or by the epoch; draw an evaluation's values with a torch.Generator, or "
+    "within torch.random.fork_rng()",
+)
+"""An epoch begins with the random state of the last."""
+DIVIDED_AGAIN = Fault(
+    "the data are divided twice: {kind} gives each rank its part, and accelerate takes one of "
+    "{ranks} parts of that again, so that the ranks miss most samples",
+    "Let the {what} give every rank all samples in the same order, or leave the loader out of "
+    "accelerator.prepare",
+)
+"""accelerate divides the samples of a sampler or stream (`what`, of class `kind`) once more."""
+SAVES, LOWERS = "the best weights are chosen", "a schedule lowers the rate"
+"""What a script decides by a value of an evaluation."""
+OF_ONE_SHARE = Fault(
+    "{what} by an evaluation of this rank's share of the samples alone: since it began, the ranks "
+    "have exchanged nothing",
+    "Sum the values and the number of samples over the ranks first, by all_reduce (with "
+    "accelerate: gather_for_metrics)",
+)
+"""A decision by values of one rank's share of an evaluation's samples."""
 
 
 def overlap_of(trained: Sequence[int], evaluated: Sequence[int]) -> int:
     """How many samples are in both, if each has others; a part of the training is meant."""
     common = {*trained} & {*evaluated}
     return len(common) if len(common) < min(len({*trained}), len({*evaluated})) else 0
-
-
-def divided_again(what: str, kind: str, ranks: int) -> Finding:
-    """Reports data that accelerate divides once more.
-
-    Args:
-        what: the sampler or the stream.
-        kind: its class.
-        ranks: number of ranks.
-    """
-    return Finding(
-        Check.DATA,
-        certain=False,
-        sentence=f"the data are divided twice: {kind} gives each rank its part, and accelerate "
-        f"takes one of {ranks} parts of that again, so that the ranks miss most samples",
-        advice=f"Let the {what} give every rank all samples in the same order, or leave the loader "
-        "out of accelerator.prepare",
-    )

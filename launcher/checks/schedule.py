@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..core.quantities import count_of
-from .finding import Check, Finding
+from .finding import Check, Fault, Finding
 
 STEPS = 5
 """Optimizer steps over which a schedule's steps must be consistent."""
@@ -100,38 +100,21 @@ def decays_at_once(scheduler: str, part: float, done: int, steps: int) -> Findin
     )
 
 
-def of_nobody(scheduler: str, steps: int) -> Finding:
-    """Reports a schedule whose optimizer makes no step, beside an optimizer without a schedule.
-
-    Args:
-        scheduler: its class.
-        steps: the other optimizer's steps.
-    """
-    return Finding(
-        Check.SCHEDULE,
-        certain=True,
-        sentence=f"{scheduler} changes the rate of an optimizer that has made no step, and not of "
-        f"the one that has made {steps}: its rate stays as it is",
-        advice="Make the schedule with the optimizer that is stepped",
-        step=steps,
-    )
-
-
-def zero(optimizer: str, steps: int) -> Finding:
-    """Reports a rate that has always been zero.
-
-    Args:
-        optimizer: its class.
-        steps: the optimizer's steps.
-    """
-    return Finding(
-        Check.SCHEDULE,
-        certain=True,
-        sentence=f"the rate of {optimizer} has been 0 in all {count_of(steps, 'step')}: nothing is "
-        "trained",
-        advice="Look at the schedule: it isn't stepped, or its factor is rounded to 0",
-        step=steps,
-    )
+OF_NOBODY = Fault(
+    "{scheduler} changes the rate of an optimizer that has made no step, and not of the one that "
+    "has made {steps}: its rate stays as it is",
+    "Make the schedule with the optimizer that is stepped",
+    certain=True,
+    check=Check.SCHEDULE,
+)
+"""A schedule's optimizer makes no step, beside an optimizer without a schedule."""
+ZERO = Fault(
+    "the rate of {optimizer} has been 0 in all {steps}: nothing is trained",
+    "Look at the schedule: it isn't stepped, or its factor is rounded to 0",
+    certain=True,
+    check=Check.SCHEDULE,
+)
+"""A rate has always been zero."""
 
 
 def overruled(scheduler: str, parameters: Mapping[str, object], rate: object) -> Finding | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from ..core.quantities import count_of
-from .finding import Check, Finding
+from .finding import Check, Fault, Finding
 from .saved import FALLING, RISING, TURNED
 
 CLOSED = ("LambdaLR", "OneCycleLR", "CyclicLR")
@@ -49,18 +49,13 @@ def overwriting(kinds: Sequence[str], times: int) -> Finding | None:
     )
 
 
-def metric_as_epoch(kind: str) -> Finding:
-    """Reports a number that isn't whole, given to a schedule as the epoch.
-
-    Args:
-        kind: the schedule's class.
-    """
-    return Finding(
-        Check.SCHEDULE,
-        certain=True,
-        sentence=f"{kind}.step() is given a metric as its epoch, and sets the rate to that epoch's",
-        advice="Call step() without an argument: only ReduceLROnPlateau takes a metric",
-    )
+METRIC_AS_EPOCH = Fault(
+    "{kind}.step() is given a metric as its epoch, and sets the rate to that epoch's",
+    "Call step() without an argument: only ReduceLROnPlateau takes a metric",
+    certain=True,
+    check=Check.SCHEDULE,
+)
+"""A schedule is given a number that isn't whole as the epoch."""
 
 
 def turned(mode: str, values: Sequence[float], line: str) -> Finding | None:

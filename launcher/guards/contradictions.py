@@ -94,7 +94,7 @@ def _unshifted(call: Call) -> Iterator[Finding]:
     is_own = type(trainer).compute_loss.__module__ != "transformers.trainer"
     is_smoothed = trainer.args.label_smoothing_factor and trainer.compute_loss_func is None
     if is_smoothed and base and kind.__name__ not in known and not is_own:
-        yield data.smoothed_unshifted(kind.__name__, base)
+        yield data.SMOOTHED_UNSHIFTED.found(kind=kind.__name__, base=base)
 
 
 def _passed(call: Call) -> tuple[Stated, list[Mapping[str, Any]]] | None:

@@ -13,7 +13,7 @@ from typing import Any
 import wrapt
 
 from ...checks import data
-from ...checks.finding import Check
+from ...checks.finding import BATCHES, Check
 from ...core.private_names import LOADER_ITERATOR
 from ...evidence.observations import observations
 from ..batches import TRAINERS
@@ -124,7 +124,7 @@ class Labels:
         if not is_whole or not is_on(Check.DATA):
             self.is_open = False
             return
-        if len(self._copies) < data.BATCHES:
+        if len(self._copies) < BATCHES:
             self._where = self._where or user_place()
             padding = trained_padding(batch, labels, None if has_own_loss else model)
             facts = [(labels == IGNORED).all(), padding, *text_faults(batch, labels, model)]
@@ -134,7 +134,7 @@ class Labels:
                 self.is_open = False
                 return
             self._copies.append(copy)
-        if len(self._copies) == data.BATCHES and all(copy.is_there for copy in self._copies):
+        if len(self._copies) == BATCHES and all(copy.is_there for copy in self._copies):
             self.is_open = False
             batches = ([bool(part[0]) for part in copy.parts()] for copy in self._copies)
             for fault, shown in zip(FAULTS, zip(*batches, strict=False), strict=False):

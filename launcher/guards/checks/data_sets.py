@@ -11,7 +11,8 @@ from typing import Any
 import wrapt
 
 from ...checks import sampling
-from ...checks.finding import Check
+from ...checks.finding import Check, first_of
+from ...core.quantities import count_of
 from ..callers import user_place
 from .class_source import used_by
 from .phases import Phase, samplers_of
@@ -82,7 +83,8 @@ class DataSets:
         if changed and not any(map(_is_shared, held.values())):
             read = used_by(type(loader.dataset), MAKING).attributes
             found = [name for name in changed if name in read]
-            report_here(sampling.kept_by_workers(found))
+            if found:
+                report_here(sampling.KEPT_BY_WORKERS.found(names=first_of(found)))
 
     def _look_at_subsets(self, data: Any, now: Phase) -> None:
         """Compares an evaluation's subset with that of the last training."""
@@ -104,14 +106,15 @@ class DataSets:
             is_set_for_both = before != value == self._transforms.get(name)
             was_one = before != id(None) or assigned_through("dataset", name) >= ASSIGNMENTS
             if is_set_for_both and was_one:
-                report(sampling.shared_transform(name), where=user_place())
+                report(sampling.SHARED_TRANSFORM.found(name=name), where=user_place())
         known = self._compared.get(data)
         is_known = known is not None and known() is trained
         if not is_known and len(trained) + len(data) <= MOST:
             self._compared[data] = weakref.ref(trained)
             common = sampling.overlap_of(_listed(trained.indices), _listed(data.indices))
             if common:
-                report(sampling.shared_samples(common, len(data)), where=user_place())
+                samples = count_of(len(data), "sample")
+                report_here(sampling.SHARED_SAMPLES.found(common=common, samples=samples))
 
 
 data_sets = DataSets()

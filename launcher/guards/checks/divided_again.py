@@ -10,7 +10,7 @@ from typing import Any
 import wrapt
 
 from ...checks import sampling
-from ...checks.finding import Check
+from ...checks.finding import Check, Finding
 from .. import data_parallel
 from .class_source import used_by
 from .phases import samplers_of
@@ -48,11 +48,15 @@ def _look(loader: Any, made: Any) -> None:
     data = loader.dataset
     if isinstance(data, IterableDataset):
         if is_by_rank(data, ranks):
-            report_here(sampling.divided_again("stream", type(data).__name__, ranks))
+            report_here(_found("stream", data, ranks))
         return
     for sampler in samplers_of(loader):
         if is_by_rank(sampler, ranks) and _is_share(loader, sampler, ranks):
-            report_here(sampling.divided_again("sampler", type(sampler).__name__, ranks))
+            report_here(_found("sampler", sampler, ranks))
+
+
+def _found(what: str, maker: Any, ranks: int) -> Finding:
+    return sampling.DIVIDED_AGAIN.found(what=what, kind=type(maker).__name__, ranks=ranks)
 
 
 def is_by_rank(maker: Any, ranks: int) -> bool:

@@ -10,9 +10,9 @@ from typing import Any
 import wrapt
 
 from ...checks import data
-from ...checks.finding import Check, Finding
+from ...checks.finding import Check
 from ...checks.resumed import ordered_anew
-from ...core.errors import EXPLAINED
+from ...core.quantities import count_of
 from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import user_place
@@ -85,7 +85,7 @@ def _look_at_skipped(loader: Any) -> None:
     steps = observations.steps_of_all() or 0
     _skipping[loader] = count, where, steps
     if done is not None and steps > done + 1:
-        report(data.skipped_again(count, steps), where=where)
+        report(data.SKIPPED_AGAIN.found(steps + 1, count=count), where=where)
 
 
 def _look_at_sampler(loader: Any) -> None:
@@ -110,15 +110,7 @@ def _look_at_order(sampler: Any) -> None:
     before, done = _epochs.get(sampler, (sampler.epoch, steps))
     _epochs[sampler] = sampler.epoch, steps
     if sampler.epoch == before and steps > done + 1:  # 1: the loader restarts for each batch
-        finding = Finding(
-            Check.DATA,
-            certain=False,
-            sentence="a DistributedSampler orders the samples as in the last epoch, and gives each "
-            f"rank the same part of them: its epoch is still {before}",
-            advice=f"Call sampler.set_epoch(epoch) before each epoch ({EXPLAINED})",
-            step=steps + 1,
-        )
-        report_here(finding)
+        report_here(data.SAME_ORDER.found(steps + 1, epoch=before))
 
 
 class Padded:
@@ -158,11 +150,8 @@ class Padded:
         count, padded = self._sizes
         if padded in values and count not in values:
             self.looks = 0
-            report(
-                data.counted_twice(count, padded),
-                where=self._where,
-                step=observations.steps_of_all(),
-            )
+            seen = {"count": count, "padded": count_of(padded, "sample")}
+            report(data.COUNTED_TWICE.found(observations.steps_of_all(), **seen), where=self._where)
 
 
 padding = Padded()

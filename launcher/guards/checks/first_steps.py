@@ -194,7 +194,7 @@ class Draws:
             if has_data and self._copies and all(copy.is_there for copy in self._copies):
                 rows = [row for copy in self._copies for row in copy.parts()]
                 if len(rows) > 1 and rows[0] == rows[1] and len({*rows[0]}) > 1:
-                    report(data.drawn_again(), where=self._place, step=self._steps)
+                    report(data.DRAWN_AGAIN.found(self._steps), where=self._place)
                 elif len(rows) > 1 and all(len({*row}) > 1 for row in rows):
                     compared = Compared(Shared.DRAWS, digest_of(*rows), self._place, self._steps)
                     observations.send(compared)

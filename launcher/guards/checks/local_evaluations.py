@@ -17,7 +17,7 @@ from typing import Any
 
 import wrapt
 
-from ...checks import decided
+from ...checks import sampling
 from ...checks.finding import Check
 from ...evidence.observations import observations
 from .collectives import collectives
@@ -66,10 +66,10 @@ class LocalEvaluations:
 
     def decide(self, what: str) -> None:
         """Reports a decision by it."""
-        if what == decided.SAVES and not any(starmap(_is_of_best, conditions())):
+        if what == sampling.SAVES and not any(starmap(_is_of_best, conditions())):
             return
         self.is_open = False
-        report_here(decided.by_one_share(what, observations.steps_of_all() or 0))
+        report_here(sampling.OF_ONE_SHARE.found(observations.steps_of_all() or 0, what=what))
 
 
 local_evaluations = LocalEvaluations()
@@ -80,7 +80,7 @@ def install(module: ModuleType) -> None:
     if module.__name__ == SCHEDULERS:
 
         def stepped(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-            _decide(decided.LOWERS)
+            _decide(sampling.LOWERS)
             return wrapped(*args, **kwargs)
 
         wrapt.wrap_function_wrapper(module, "ReduceLROnPlateau.step", stepped)
@@ -91,7 +91,7 @@ def install(module: ModuleType) -> None:
 def _saving(function: Any) -> Any:
     @functools.wraps(function)
     def save(*args: Any, **kwargs: Any) -> Any:
-        _decide(decided.SAVES)
+        _decide(sampling.SAVES)
         return function(*args, **kwargs)
 
     return save

@@ -13,7 +13,7 @@ from types import CodeType
 from typing import Any
 
 from ...checks import built, data, divided
-from ...checks.finding import Check, Finding
+from ...checks.finding import BATCHES, Check, Finding
 from ...core.private_names import IGNORED_LABEL, METADATA, REDUCTION, TARGET
 from ...evidence.observations import observations
 from .. import data_parallel
@@ -82,7 +82,7 @@ class Losses:
         self._facts: list[Copy] = []
         self._values: dict[int, Copy] = {}
         self._has_judged = False
-        self._left = 2 * data.BATCHES  # passes whose inputs are noted
+        self._left = 2 * BATCHES  # passes whose inputs are noted
         self._place = ""
 
     def watch(self) -> None:
@@ -100,7 +100,7 @@ class Losses:
         if overlap.is_open:
             overlap.passes((args, kwargs))
         self._eager.add(model)
-        if not self._left or len(self._facts) == data.BATCHES:
+        if not self._left or len(self._facts) == BATCHES:
             return
         self._left -= 1
         with suppress(Exception):  # a batch may be anything
@@ -123,7 +123,7 @@ class Losses:
             with observations.going_on():
                 report_here(built.broadcast_loss(broadcast(loss)))
                 report_here(built.mixed_classes(reshaped(loss)))
-        if inputs is not None and len(self._facts) < data.BATCHES:
+        if inputs is not None and len(self._facts) < BATCHES:
             with observations.going_on():
                 self._look_at_labels(loss, inputs)
         value = copied([loss.detach().reshape(1)])
@@ -141,7 +141,7 @@ class Losses:
 
     def _judge_labels(self) -> None:
         """Judges the first batches once their facts have arrived."""
-        if len(self._facts) < data.BATCHES or self._has_judged or not is_on(Check.DATA):
+        if len(self._facts) < BATCHES or self._has_judged or not is_on(Check.DATA):
             return
         if all(copy.is_there for copy in self._facts):
             self._has_judged = True

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...checks import passed
-from ...checks.data import BATCHES
-from ...checks.finding import Finding
+from ...checks.finding import BATCHES, Finding
 from ..callers import is_called_by, user_place
 from ..model_facts import base_of
 from . import tokenizers

@@ -95,7 +95,7 @@ class Seeds:
             same = {device for device in last.moved if last.begun[device] == epoch.begun[device]}
             if is_same and same and epoch.steps > last.steps + 1:
                 self._is_over, self.left = True, 0
-                report(sampling.seeded_again(epoch.steps), where=epoch.where)
+                report(sampling.SEEDED_AGAIN.found(epoch.steps), where=epoch.where)
 
 
 seeds = Seeds()

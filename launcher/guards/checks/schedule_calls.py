@@ -88,7 +88,7 @@ class Calls:
             is_metric = any(epoch < other for other in seen)
             seen.append(epoch)
         if is_metric:
-            report_here(schedule_calls.metric_as_epoch(kind))
+            report_here(schedule_calls.METRIC_AS_EPOCH.found(kind=kind))
 
     def _take_turns(self, scheduler: Any, steps: int, kind: str) -> None:
         """Counts how often several schedules step between two steps of their optimizer."""

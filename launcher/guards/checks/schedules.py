@@ -13,6 +13,7 @@ import wrapt
 
 from ...checks import resumed, schedule
 from ...checks.finding import Check
+from ...core.quantities import count_of
 from .. import data_parallel
 from ..callers import user_place
 from .accumulation import Accumulated, Clipped
@@ -140,8 +141,9 @@ class Schedules:
         is_still = not any(hasattr(rate, "item") or rate != 0 for rate in rates)
         self._still[optimizer] = self._still.get(optimizer, 0) + 1 if is_still else 0
         if self._still[optimizer] == steps + 1 == MANY:
-            name = type(optimizer).__name__
-            report(schedule.zero(name, steps + 1), where=self.optimizers[optimizer].where)
+            seen = {"optimizer": type(optimizer).__name__, "steps": count_of(steps + 1, "step")}
+            where = self.optimizers[optimizer].where
+            report(schedule.ZERO.found(steps + 1, **seen), where=where)
         schedulers = [scheduler for scheduler in self.places if _is_of(scheduler, optimizer)]
         if optimizer in self._continued:
             self._look_for_begin(optimizer, schedulers)
@@ -200,7 +202,7 @@ class Schedules:
             is_idle = other in self.optimizers and other not in self.stepped
             if is_idle and scheduler.last_epoch - self._begun.get(scheduler, 0) >= steps - 1:
                 name = type(scheduler).__name__
-                report(schedule.of_nobody(name, steps), where=where)
+                report(schedule.OF_NOBODY.found(steps, scheduler=name, steps=steps), where=where)
 
     def _foresee(self, scheduler: Any, steps: int) -> None:
         """Compares a schedule with the epochs that the script plans, before the third step."""

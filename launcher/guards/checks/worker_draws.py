@@ -109,7 +109,7 @@ class WorkerDraws:
             self._is_over, self._pair = True, None
             name = _repeated(first.board, second.board, self._names)
             if name:
-                report(sampling.drawn_by_workers(name), where=second.where, step=second.steps)
+                report(sampling.DRAWN_BY_WORKERS.found(second.steps, name=name), where=second.where)
 
 
 worker_draws = WorkerDraws()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from safe_launch.checks import decided, sampling
+from safe_launch.checks import sampling
 from support.tables import table
 
 ALL = [0] * 20 + [1] * 20 + [2] * 20
@@ -61,19 +61,3 @@ def test_weights_of_classes(weights: int, *, is_found: bool) -> None:
 def test_samples_in_both(trained: range, evaluated: range, common: int) -> None:
     """If each has others as well."""
     assert sampling.overlap_of(trained, evaluated) == common
-
-
-def test_what_is_said() -> None:
-    """Each in one line, with numbers."""
-    assert sampling.kept_by_workers([]) is None
-    lines = [
-        sampling.shared_samples(16, 32).line,
-        sampling.divided_again("stream", "Mine", 2).line,
-        sampling.drawn_by_workers("numpy.random").line,
-        sampling.seeded_again(8).line,
-        sampling.shared_transform("transform").line,
-        decided.by_one_share(decided.SAVES, 8).line,
-    ]
-    assert "16 of the evaluation's 32 samples" in lines[0]
-    assert "Mine gives each rank its part, and accelerate takes one of 2 parts" in lines[1]
-    assert all("(it may be meant)" in line for line in lines)

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from safe_launch.checks import decided
+from safe_launch.checks import sampling
 from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
@@ -127,4 +127,4 @@ def test_a_schedule(told: Told, save: Callable[[], None]) -> None:
     evaluated()
     scheduler().step(0.5)
     (said,) = told()
-    assert f"check data: {decided.LOWERS} by an evaluation of this rank's share" in said
+    assert f"check data: {sampling.LOWERS} by an evaluation of this rank's share" in said
