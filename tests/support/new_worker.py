@@ -7,7 +7,7 @@ from safe_launch.evidence.observations import Observations, observations
 from safe_launch.guards import optimizer, step_times
 from safe_launch.guards.checks import (
     early_steps,
-    epochs,
+    collectives,
     first_steps,
     gathers,
     held_parameters,
@@ -22,7 +22,7 @@ SINGLE = (
     step_times.times,
     first_steps.first_steps,
     gathers.gathers,
-    epochs.padding,
+    collectives.padding,
     resumes.resumes,
     schedules.schedules,
 )

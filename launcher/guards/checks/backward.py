@@ -12,6 +12,7 @@ from .gathers import gathers
 from .graphs import Passes, StaleCasts
 from .losses import first_losses
 from .reporting import is_on, safely
+from .samplers import unshuffled
 from .schedules import schedules
 
 HOOKED = ("torch.autograd",)
@@ -42,6 +43,8 @@ def _counted(function: Any) -> Any:
             safely(Check.PRECISION, casts.look, args[0])
         if first_losses.is_open and args and not is_passing and is_on(Check.TRAINED):
             safely(Check.TRAINED, first_losses.look, args[0])
+        if unshuffled.rows and args and is_on(Check.DATA):
+            safely(Check.DATA, unshuffled.look, args[0])
         if gathers.noted and args and not is_passing:
             safely(Check.GRADIENTS, gathers.look, args[0])
         is_clipped = schedules.clipped.is_waiting

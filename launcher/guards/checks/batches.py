@@ -1,4 +1,8 @@
-"""Checks the first batches for ignored labels and repeated data."""
+"""Checks the first batches: their labels and texts, and samples that come again or to other ranks.
+
+Digests of a bounded number of samples are compared between ranks, so that a part of a data set that
+two ranks have is noticed if the part or the data set is small.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +17,21 @@ from typing import Any
 import wrapt
 
 from ...checks import data
+from ...checks.between_ranks import Compared, Shared, sketched
 from ...checks.finding import BATCHES, Check
-from ...core.private_names import LOADER_ITERATOR
 from ...evidence.observations import observations
+from .. import data_parallel
 from ..batches import TRAINERS
 from ..callers import is_called_by, user_place
 from ..divided_data import digest_of, tensors_in
 from .copies import Copy, copied
-from .evaluations import evaluations
-from .first_steps import first_steps
-from .losses import first_losses
-from .overlap import overlap
-from .planned_epochs import epoch
+from .evaluations import is_training
+from .first_steps import digests_of
 from .reporting import is_on, report, report_here, safely, skip
 from .texts import IGNORED, cut_texts, text_faults, trained_padding
 
-TRAINER, DDP, LOADER = (
-    "transformers.trainer",
-    "torch.nn.parallel.distributed",
-    LOADER_ITERATOR.module,
-)
-HOOKED = (TRAINER, DDP, LOADER)
+TRAINER, DDP = "transformers.trainer", "torch.nn.parallel.distributed"
+HOOKED = (TRAINER, DDP)
 FAULTS = (
     *(data.IGNORED_LABELS, data.TRAINED_PADDING),
     *(data.SHIFTED_LABELS, data.ENDLESS_ANSWERS, data.UNTRAINED_WORDS),
@@ -44,41 +42,37 @@ DRAWN = 8
 """Batches inspected per process."""
 WORKERS = range(2, 33)
 """Numbers of worker processes whose stream is inspected."""
+COMPARED, SAMPLES = 64, 512
+"""Maximum batches and samples to compare between ranks."""
+MOST = 256
+"""Maximum batches to look at, also those of evaluations."""
+EARLY = 10
+"""Batches after which digests are sent for the first time."""
 
 
 def install(module: ModuleType) -> None:
-    """Wraps models' forward passes and loaders' iterators."""
-    match module.__name__:
-        case name if name == TRAINER:
-            labels = Labels()
+    """Wraps a Trainer's steps, and models' forward passes."""
+    labels = Labels()
 
-            def stepping(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-                if labels.is_open:
-                    if not labels.has_begun:
-                        safely(Check.DATA, labels.begin, instance)
-                    batch = args[1] if len(args) > 1 else kwargs.get("inputs")
-                    model = args[0] if args else kwargs.get("model")
-                    loss = _has_own_loss(instance)
-                    look = partial(labels.look, has_own_loss=loss)
-                    safely(Check.DATA, look, batch, model)
-                return wrapped(*args, **kwargs)
+    def stepping(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        if labels.is_open:
+            if not labels.has_begun:
+                safely(Check.DATA, labels.begin, instance)
+            batch = args[1] if len(args) > 1 else kwargs.get("inputs")
+            model = args[0] if args else kwargs.get("model")
+            look = partial(labels.look, has_own_loss=_has_own_loss(instance))
+            safely(Check.DATA, look, batch, model)
+        return wrapped(*args, **kwargs)
 
-            wrapt.wrap_function_wrapper(module, "Trainer.training_step", stepping)
-        case name if name == DDP:
-            labels = Labels()
+    def constructed(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        wrapped(*args, **kwargs)
+        if is_on(Check.DATA):
+            labels.watch(instance)
 
-            def constructed(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-                wrapped(*args, **kwargs)
-                if is_on(Check.DATA):
-                    labels.watch(instance)
-
-            wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", constructed)
-        case _:
-            with observations.going_on():
-                LOADER_ITERATOR.of(module)
-                draws = Draws()
-                wrapt.wrap_function_wrapper(module, f"{LOADER_ITERATOR.path}.__next__", draws.next)
-                wrapt.wrap_function_wrapper(module, "DataLoader.__iter__", draws.begin)
+    if module.__name__ == TRAINER:
+        wrapt.wrap_function_wrapper(module, "Trainer.training_step", stepping)
+    else:
+        wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", constructed)
 
 
 class Labels:
@@ -150,40 +144,19 @@ class Draws:
         self._streams: weakref.WeakKeyDictionary[Any, tuple[int, list[str]]]
         self._streams = weakref.WeakKeyDictionary()  # by iterator: workers, and first batches
 
-    def begin(self, wrapped: Any, loader: Any, args: Any, kwargs: Any) -> Any:
-        """Begins an iterator, noting whether several processes read a stream for it."""
-        iterator = wrapped(*args, **kwargs)
-        if is_on(Check.DATA):
-            safely(Check.DATA, self._note, loader, iterator)
-            safely(Check.DATA, first_losses.watch)
-        with suppress(TypeError):
-            epoch.begin(loader)
-        if overlap.is_open and is_on(Check.DATA):
-            safely(Check.DATA, overlap.begin)
-        if evaluations.left and is_on(Check.TRAINED):
-            safely(Check.TRAINED, evaluations.begin)
-        return iterator
-
-    def _note(self, loader: Any, iterator: Any) -> None:
+    def begun(self, loader: Any, iterator: Any) -> None:
+        """Notes whether several processes read a stream for an iterator."""
         import torch
 
         is_stream = isinstance(loader.dataset, torch.utils.data.IterableDataset)
         if is_stream and loader.num_workers in WORKERS:
             self._streams[iterator] = loader.num_workers, []
 
-    def next(self, wrapped: Any, iterator: Any, args: Any, kwargs: Any) -> Any:
-        """Returns the next batch, inspecting the first few."""
-        batch = wrapped(*args, **kwargs)
-        is_open = len(self._digests) < DRAWN or iterator in self._streams
-        if is_open and is_on(Check.DATA):
-            safely(Check.DATA, self._look, iterator, batch)
-        if first_steps.is_open and is_on(Check.OURS):
-            safely(Check.OURS, first_steps.draw, batch)
-        if overlap.is_open and is_on(Check.DATA):
-            safely(Check.DATA, overlap.draw, batch)
-        return batch
+    def is_due(self, iterator: Any) -> bool:
+        """Whether to look at an iterator's next batch."""
+        return len(self._digests) < DRAWN or iterator in self._streams
 
-    def _look(self, iterator: Any, batch: Any) -> None:
+    def draw(self, iterator: Any, batch: Any) -> None:
         """Inspects a batch of a loader with several."""
         if iterator in self._streams:
             self._look_at_stream(batch, *self._streams[iterator])
@@ -201,6 +174,64 @@ class Draws:
             is_host = all(tensor.device.type == "cpu" for tensor in tensors_in(batch))
             digests.append(digest_of(batch, elements=1024) if is_host else "")
             report_here(data.read_by_all(digests, workers))
+
+
+draws = Draws()
+
+
+class Overlap:
+    """The samples of a process's batches after its first step.
+
+    Attributes:
+        is_open: whether to take further batches.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self._digests: list[int] = []
+        self._looked = self._batches = 0
+        self._rows = 0  # of the last batch
+        self._is_whole = False  # the model takes all of a batch
+        self._place = ""
+
+    def begin(self) -> None:
+        """Ends with the first epoch: its samples may come again."""
+        if self._digests:
+            self._end()
+
+    def draw(self, batch: Any) -> None:
+        """Takes a batch that a loader has returned."""
+        self._looked += 1
+        if self._looked > MOST or data_parallel.world() < 2:
+            self._end()
+            return
+        tensor = next(tensors_in(batch), None)
+        self._rows = len(tensor) if tensor is not None and tensor.ndim else 0
+        if not (is_training() and self._is_whole and observations.steps_of_all()):
+            return
+        self._place = self._place or user_place()
+        self._digests += digests_of(batch)
+        self._batches += 1
+        if self._batches == EARLY:
+            self._send(EARLY)
+        if self._batches == COMPARED or len(self._digests) >= SAMPLES:
+            self._end()
+
+    def passes(self, inputs: Any) -> None:
+        """Notes whether a training model's inputs have as many samples as the last batch."""
+        self._is_whole = any(tensor.shape[:1] == (self._rows,) for tensor in tensors_in(inputs))
+
+    def _end(self) -> None:
+        self.is_open = False
+        self._send()
+
+    def _send(self, step: int | None = None) -> None:
+        if self._digests:
+            sketch = sketched(self._digests)
+            observations.send(Compared(Shared.SAMPLES, sketch, self._place, step))
+
+
+overlap = Overlap()
 
 
 def _has_own_loss(trainer: Any) -> bool:

@@ -15,8 +15,9 @@ from ...checks.finding import Check, first_of
 from ...core.quantities import count_of
 from ..callers import user_place
 from .class_source import used_by
-from .phases import Phase, samplers_of
+from .evaluations import Phase
 from .reporting import is_on, report, report_here, safely
+from .samplers import samplers_of
 from .user_source import assigned_through
 
 HOOKED = ("torch.utils.data.dataset",)

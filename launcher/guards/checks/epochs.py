@@ -1,30 +1,34 @@
-"""Looks at how epochs begin: with the first one's order of samples, skipped or repeated samples."""
+"""Looks at how epochs begin: with the last one's order or random state, or skipped batches.
+
+A random state counts if the epoch has drawn from it by its third batch, and if one optimizer is
+stepped in both epochs: a search over rates begins each training alike.
+"""
 
 from __future__ import annotations
 
-import functools
 import weakref
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from types import ModuleType
 from typing import Any
 
 import wrapt
 
-from ...checks import data
+from ...checks import data, sampling
 from ...checks.finding import Check
 from ...checks.resumed import ordered_anew
-from ...core.quantities import count_of
 from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import user_place
+from .collectives import padding
+from .evaluations import Phase, is_training
 from .reporting import is_on, report, report_here, safely
-from .schedules import schedules
+from .samplers import samplers_of
 
-ACCELERATE, LOADER = "accelerate.data_loader", "torch.utils.data.dataloader"
-REDUCTIONS = "torch.distributed.distributed_c10d"
-HOOKED = (ACCELERATE, LOADER, REDUCTIONS)
-MOST = 64
-"""Maximum elements of a reduced tensor to look at, and maximum tensors."""
-
+ACCELERATE, OPTIMIZER = "accelerate.data_loader", "torch.optim.optimizer"
+HOOKED = (ACCELERATE, OPTIMIZER)
+DRAWN = 3
+"""Batches after which an epoch has drawn what it draws."""
 
 _epochs: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
 """By sampler: its epoch and the optimizer steps when it last began."""
@@ -34,14 +38,16 @@ _skipping = weakref.WeakKeyDictionary()
 
 
 def install(module: ModuleType) -> None:
-    """Wraps accelerate's `skip_first_batches`, loaders' `__iter__`, or sums over ranks."""
-    match module.__name__:
-        case name if name == ACCELERATE:
-            wrapt.wrap_function_wrapper(module, "skip_first_batches", _skip)
-        case name if name == LOADER:
-            wrapt.wrap_function_wrapper(module, "DataLoader.__iter__", _begin)
-        case _:
-            module.__dict__["all_reduce"] = _looking(module.__dict__["all_reduce"])
+    """Wraps accelerate's `skip_first_batches`, or watches the first step of each epoch."""
+    if module.__name__ == ACCELERATE:
+        wrapt.wrap_function_wrapper(module, "skip_first_batches", _skip)
+        return
+
+    def stepped(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if seeds.is_waiting and is_on(Check.DATA):
+            safely(Check.DATA, seeds.step, optimizer)
+
+    module.register_optimizer_step_post_hook(stepped)
 
 
 def _skip(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
@@ -60,23 +66,24 @@ def _look_at_begun(loader: Any) -> None:
     """
     import torch
 
-    sampler: Any = getattr(loader, "sampler", None)
-    batches: Any = getattr(loader, "batch_sampler", None)
-    while hasattr(batches, "batch_sampler"):  # accelerate's, of one rank
-        batches = batches.batch_sampler
-    sampler = getattr(batches, "sampler", sampler)
+    *_, sampler = samplers_of(loader)
     is_later = getattr(loader, "iteration", 0) > 0  # by set_epoch
     if is_later and type(sampler) is torch.utils.data.RandomSampler:
         report_here(ordered_anew())
 
 
-def _begin(wrapped: Any, loader: Any, args: Any, kwargs: Any) -> Any:
-    schedules.accumulated.begin()
-    if is_on(Check.DATA):
-        safely(Check.DATA, _look_at_sampler, loader)
+def begin(loader: Any) -> None:
+    """Looks at a loader that begins, and at a DistributedSampler's epoch or padding."""
+    from torch.utils.data import DistributedSampler
+
     if loader in _skipping:
-        safely(Check.DATA, _look_at_skipped, loader)
-    return wrapped(*args, **kwargs)
+        _look_at_skipped(loader)
+    samplers = loader.sampler, getattr(loader.batch_sampler, "sampler", None)
+    sampler = next((one for one in samplers if isinstance(one, DistributedSampler)), None)
+    padding.begin(None if is_training() else sampler)
+    models = list(data_parallel.dividing())
+    if sampler is not None and models and is_training() and sampler.shuffle:
+        _look_at_order(sampler)
 
 
 def _look_at_skipped(loader: Any) -> None:
@@ -88,22 +95,6 @@ def _look_at_skipped(loader: Any) -> None:
         report(data.SKIPPED_AGAIN.found(steps + 1, count=count), where=where)
 
 
-def _look_at_sampler(loader: Any) -> None:
-    """Looks at a DistributedSampler's epoch in a training, at its padding in an evaluation."""
-    import torch
-    from torch.utils.data import DistributedSampler
-
-    sampler = loader.sampler
-    if not isinstance(sampler, DistributedSampler):
-        sampler = getattr(loader.batch_sampler, "sampler", None)
-    models = list(data_parallel.dividing())
-    is_training = torch.is_grad_enabled() and all(model.training for model in models)
-    is_of_torch = isinstance(sampler, DistributedSampler)
-    padding.begin(sampler if is_of_torch and not is_training else None)
-    if is_of_torch and is_training and models and sampler.shuffle:
-        _look_at_order(sampler)
-
-
 def _look_at_order(sampler: Any) -> None:
     """Compares a sampler's epoch with the previous one, if there were steps between."""
     steps = observations.steps_of_all() or 0
@@ -113,61 +104,89 @@ def _look_at_order(sampler: Any) -> None:
         report_here(data.SAME_ORDER.found(steps + 1, epoch=before))
 
 
-class Padded:
-    """Evaluations whose samples are repeated so that each rank has as many.
+@dataclass(slots=True)
+class Epoch:
+    """An epoch of a training.
 
     Attributes:
-        looks: number of further reductions to look at.
+        begun: digests of the random states as it begins, by device.
+        moved: the devices whose state the epoch has moved.
+        optimizer: a reference to what is stepped first; None before.
+        steps: optimizer steps before it.
+        where: the user's line.
+    """
+
+    begun: dict[str, str]
+    steps: int
+    where: str
+    moved: set[str] = field(default_factory=set)
+    optimizer: Any = None
+
+
+class Seeds:
+    """The random states of a process's first epochs.
+
+    Attributes:
+        left: batches until the next look.
+        is_waiting: whether an epoch has no step yet.
     """
 
     def __init__(self) -> None:
-        self.looks = MOST
-        self._sizes = 0, 0  # of the data, and with the repeated samples
-        self._where = ""
+        self.left = 0
+        self.is_waiting = False
+        self._epochs: list[Epoch] = []
+        self._iterator: Any = None
+        self._is_over = False
+        self._within: dict[str, str] = {}
 
-    def begin(self, sampler: Any) -> None:
-        """Notes the sampler of a loader that begins.
-
-        Args:
-            sampler: None if it isn't a DistributedSampler, or if a model is trained.
-        """
-        count = 0 if sampler is None else len(sampler.dataset)
-        padded = 0 if sampler is None else sampler.total_size
-        self._sizes = (count, padded) if padded > count else (0, 0)
-        self._where = user_place()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the next reduction may be of a padded evaluation."""
-        return self.looks > 0 and self._sizes != (0, 0)
-
-    def look(self, tensor: Any) -> None:
-        """Looks for the number of all samples in a sum over the ranks."""
-        if tensor.numel() > MOST or tensor.is_complex() or tensor.requires_grad:
+    def begin(self, now: Phase) -> None:
+        """Notes the states before a loader's iterator is made, which draws a seed."""
+        if self._is_over or now is not Phase.TRAINING:
             return
-        self.looks -= 1
-        values = tensor.detach().flatten().tolist()
-        count, padded = self._sizes
-        if padded in values and count not in values:
-            self.looks = 0
-            seen = {"count": count, "padded": count_of(padded, "sample")}
-            report(data.COUNTED_TWICE.found(observations.steps_of_all(), **seen), where=self._where)
+        epoch = Epoch(_states(), observations.steps_of_all() or 0, user_place())
+        self._epochs = [*self._epochs[-1:], epoch]
+        self.is_waiting = True
+
+    def begun(self, iterator: Any, now: Phase) -> None:
+        """Notes the states from which the epoch itself draws."""
+        if not self._is_over and now is Phase.TRAINING:
+            self._iterator, self.left = weakref.ref(iterator), DRAWN
+            self._within = _states()
+
+    def draw(self, iterator: Any) -> None:
+        """Looks at the states after the first batches."""
+        if self._iterator() is not iterator:
+            return
+        self.left -= 1
+        if not self.left:
+            epoch = self._epochs[-1]
+            now = _states()
+            epoch.moved = {device for device in now if now[device] != self._within.get(device)}
+
+    def step(self, optimizer: Any) -> None:
+        """Notes the optimizer of an epoch; judges the epoch before."""
+        self.is_waiting = False
+        *before, epoch = self._epochs
+        epoch.optimizer = weakref.ref(optimizer)
+        for last in before:
+            is_same = last.optimizer is not None and last.optimizer() is optimizer
+            same = {device for device in last.moved if last.begun[device] == epoch.begun[device]}
+            if is_same and same and epoch.steps > last.steps + 1:
+                self._is_over, self.left = True, 0
+                report(sampling.SEEDED_AGAIN.found(epoch.steps), where=epoch.where)
 
 
-padding = Padded()
+seeds = Seeds()
 
 
-def _looking(function: Any) -> Any:
-    """Wraps the sum over ranks in a plain function, which compiled graphs don't see."""
+def _states() -> dict[str, str]:
+    """Digests of the random states of the host and of the current device."""
     import torch
 
-    @functools.wraps(function)
-    def all_reduce(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or not padding.is_open:
-            return function(tensor, *args, **kwargs)
-        result = function(tensor, *args, **kwargs)
-        if result is None and is_on(Check.DATA):
-            safely(Check.DATA, padding.look, tensor)
-        return result
-
-    return all_reduce
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return {
+        device: blake2b(state.numpy().tobytes(), digest_size=8).hexdigest()
+        for device, state in states.items()
+    }

@@ -1,4 +1,4 @@
-"""Checks the modes of layers, and that an evaluation leaves modes and weights as they were.
+"""Tells evaluations from training; checks that they leave modes and weights as they were.
 
 Sampling weights after every step would cost too much, so the steps before evaluations are foreseen
 from the distance of the last two.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import partial
 from types import ModuleType
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ import wrapt
 from ...checks import built, updated
 from ...checks.finding import Finding
 from ...evidence.observations import observations
+from .. import data_parallel
 from ..callers import user_place
 from .copies import Copy, copied, local, sample, spread
 from .models import known_models, names_of, parameters_of
@@ -31,6 +33,34 @@ MOST = 2
 STEADY = 6
 """Steps before one in which nothing but the optimizer may change weights, as an average of models
 or a mask does."""
+
+
+class Phase(Enum):
+    """What a loop does with the batches of a loader."""
+
+    TRAINING = auto()
+    EVALUATION = auto()
+    UNKNOWN = auto()
+    """Some of its models are in training mode."""
+
+
+def phase() -> Phase:
+    """The phase of a loop that begins now."""
+    import torch
+
+    models = list(data_parallel.dividing()) or known_models()
+    if not models:
+        return Phase.UNKNOWN
+    if not torch.is_grad_enabled() or not any(model.training for model in models):
+        return Phase.EVALUATION
+    return Phase.TRAINING if all(model.training for model in models) else Phase.UNKNOWN
+
+
+def is_training() -> bool:
+    """Whether all models whose samples are divided among ranks are in a training."""
+    import torch
+
+    return torch.is_grad_enabled() and all(model.training for model in data_parallel.dividing())
 
 
 class Mode:

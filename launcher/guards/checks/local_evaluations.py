@@ -21,8 +21,9 @@ from ...checks import sampling
 from ...checks.finding import Check
 from ...evidence.observations import observations
 from .collectives import collectives
-from .phases import Phase, is_divided
+from .evaluations import Phase
 from .reporting import is_on, report_here, safely
+from .samplers import is_divided
 from .user_source import conditions
 
 SERIALIZATION, SCHEDULERS = "torch.serialization", "torch.optim.lr_scheduler"

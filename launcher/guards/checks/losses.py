@@ -20,6 +20,7 @@ from .. import data_parallel
 from ..callers import FRAMEWORKS, is_called_by, user_codes, user_place
 from ..divided_data import tensors_in
 from ..model_facts import base_of
+from .batches import overlap
 from .copies import Copy, copied
 from .graphs import (
     AROUND,
@@ -31,7 +32,6 @@ from .graphs import (
     is_sum_of_labels,
     nodes_of,
 )
-from .overlap import overlap
 from .reporting import is_on, report, report_here
 from .reshaped import reshaped
 from .texts import DECODERS, trained_padding

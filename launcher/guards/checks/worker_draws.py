@@ -23,7 +23,7 @@ from ...checks import sampling
 from ...core.private_names import FETCHER
 from ...evidence.observations import observations
 from ..callers import user_place
-from .phases import Phase
+from .evaluations import Phase
 from .reporting import report
 
 HOOKED = (FETCHER.module,)

@@ -36,12 +36,12 @@ from safe_launch.guards import (
 )
 from safe_launch.guards.checks import (
     accumulation,
-    batches,
     dtypes,
     emptied,
     gathers,
     gradient_places,
     graphs,
+    loader_passes,
     losses,
     mixing,
     worker_draws,
@@ -154,7 +154,8 @@ def _fragments(world: World) -> None:
 
 
 def _loader_iterator(world: World) -> None:
-    batches.install(world.module(names.LOADER_ITERATOR.module))
+    kind = type("DataLoader", (), {"__iter__": iter})
+    loader_passes.install(world.module(names.LOADER_ITERATOR.module, DataLoader=kind))
 
 
 def _fetcher(world: World) -> None:

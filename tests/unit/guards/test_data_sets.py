@@ -10,8 +10,8 @@ from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards.checks.data_sets import DataSets
-from safe_launch.guards.checks.divided_again import is_by_rank
-from safe_launch.guards.checks.phases import Phase, is_divided, samplers_of
+from safe_launch.guards.checks.evaluations import Phase
+from safe_launch.guards.checks.samplers import is_by_rank, is_divided, samplers_of
 from support.lazy import Lazy
 
 torch = Lazy("torch")

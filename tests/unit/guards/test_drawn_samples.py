@@ -13,9 +13,9 @@ from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards.checks import worker_draws
-from safe_launch.guards.checks.phases import Phase
-from safe_launch.guards.checks.reseeded import Seeds
-from safe_launch.guards.checks.unshuffled import Unshuffled
+from safe_launch.guards.checks.epochs import Seeds
+from safe_launch.guards.checks.evaluations import Phase
+from safe_launch.guards.checks.samplers import Unshuffled
 from support.lazy import Lazy
 
 torch = Lazy("torch")

@@ -51,10 +51,6 @@ def test_each_epoch_in_the_first_ones_order(
 ) -> None:
     """Silent if the epoch is set, without shuffling or training, or in evaluation."""
     data, steps = torch.utils.data, 0
-    monkeypatch.setattr(data.DataLoader, "__iter__", data.DataLoader.__iter__)
-    module = ModuleType("torch.utils.data.dataloader")
-    module.DataLoader = data.DataLoader  # type: ignore[attr-defined]
-    epochs.install(module)
     monkeypatch.setattr(observations, "steps_of_all", lambda: steps)
 
     def two_epochs(*, shuffles: bool = True, sets: bool = False) -> None:
@@ -63,7 +59,7 @@ def test_each_epoch_in_the_first_ones_order(
         for epoch in range(2):
             if sets:
                 sampler.set_epoch(epoch)
-            list(data.DataLoader(range(8), sampler=sampler))
+            epochs.begin(data.DataLoader(range(8), sampler=sampler))
             steps += 4
 
     two_epochs(sets=True)
@@ -201,19 +197,16 @@ def test_labels_that_a_collator_replaces(
 def test_batches_that_are_skipped_again(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silent for one epoch, for a look without a step, and for nothing skipped."""
     data, steps = torch.utils.data, 0
-    monkeypatch.setattr(data.DataLoader, "__iter__", data.DataLoader.__iter__)
     monkeypatch.setattr(observations, "steps_of_all", lambda: steps)
-    module, loaders = ModuleType(epochs.ACCELERATE), ModuleType(epochs.LOADER)
+    module = ModuleType(epochs.ACCELERATE)
     module.skip_first_batches = lambda loader, _count: loader  # type: ignore[attr-defined]
-    loaders.DataLoader = data.DataLoader  # type: ignore[attr-defined]
-    for each in (module, loaders):
-        epochs.install(each)
+    epochs.install(module)
 
     def epochs_of(skipped: int, count: int, made: int = 4) -> None:
         nonlocal steps
         loader = module.skip_first_batches(data.DataLoader(range(8)), skipped)
         for _ in range(count):
-            list(loader)
+            epochs.begin(loader)
             steps += made
 
     epochs_of(2, 1)

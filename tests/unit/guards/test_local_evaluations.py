@@ -13,7 +13,7 @@ from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards.checks import local_evaluations as evaluations
 from safe_launch.guards.checks.collectives import collectives
-from safe_launch.guards.checks.phases import Phase
+from safe_launch.guards.checks.evaluations import Phase
 from support.lazy import Lazy
 
 torch = Lazy("torch")

@@ -14,7 +14,7 @@ from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards import data_parallel
-from safe_launch.guards.checks import discarded, reduced_again
+from safe_launch.guards.checks import collectives, discarded
 from safe_launch.guards.checks.losses import RANKS
 from safe_launch.guards.checks.user_source import is_written_division
 from support.lazy import Lazy
@@ -59,29 +59,25 @@ def test_gradients_that_are_summed(
 ) -> None:
     """A loss may be summed first; sums of unlike gradients are right, also divided ones."""
     monkeypatch.setattr(observations, "steps_of_all", lambda: 1)
-    monkeypatch.setattr(reduced_again, "reduced", reduced_again.Reduced())
+    monkeypatch.setattr(collectives, "reduced", collectives.Reduced())
     model = torch.nn.Linear(4, 4)
     data_parallel.wrapped.add(model)
-    steps: list[Any] = []
-    optimizers: Any = ModuleType(reduced_again.OPTIMIZER)
-    optimizers.register_optimizer_step_pre_hook = steps.append
-    reduced_again.install(optimizers)
-    module: Any = ModuleType(reduced_again.REDUCTIONS)
+    module: Any = ModuleType("torch.distributed.distributed_c10d")
     added = {"sum": lambda each: each, "other": torch.rand_like}.get(kind, torch.zeros_like)
 
     def all_reduce(tensor: Any) -> None:
         tensor += added(tensor) if kind != "divided" else tensor
 
     module.all_reduce = all_reduce
-    reduced_again.install(module)
-    for _ in range(3):
+    collectives.install(module)
+    for step in range(1, 4):
         model(torch.ones(2, 4)).sum().backward()
         module.all_reduce(torch.ones(1))
         for parameter in model.parameters():
             module.all_reduce(parameter.grad)
             if kind == "divided":
                 parameter.grad.div_(2)
-        steps[0](None, (), {})
+        collectives.reduced.step(None, step)
         model.zero_grad()
     data_parallel.wrapped.discard(model)
     assert len(told()) == is_found

@@ -314,9 +314,10 @@ def test_a_stream_that_each_process_reads(told: Told) -> None:
     def drawn(data: Any, workers: int, *batches: int) -> None:
         draws = Draws()
         loader = SimpleNamespace(dataset=data, num_workers=workers)
-        iterator = draws.begin(lambda: Iterator(), loader, (), {})
+        iterator = Iterator()
+        draws.begun(loader, iterator)
         for number in batches:
-            draws.next(lambda number=number: torch.arange(number, number + 4), iterator, (), {})
+            draws.draw(iterator, torch.arange(number, number + 4))
 
     class Stream(torch.utils.data.IterableDataset):  # type: ignore[name-defined, misc]
         """A stream."""
