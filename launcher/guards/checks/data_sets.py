@@ -14,11 +14,10 @@ from ...checks import sampling
 from ...checks.finding import Check, first_of
 from ...core.quantities import count_of
 from ..callers import user_place
-from .class_source import used_by
 from .evaluations import Phase
 from .reporting import is_on, report, report_here, safely
 from .samplers import samplers_of
-from .user_source import assigned_through
+from .user_source import assigned_through, names_used
 
 HOOKED = ("torch.utils.data.dataset",)
 TRANSFORMS = ("transform", "transforms")
@@ -82,7 +81,7 @@ class DataSets:
             return
         changed = [name for name, value in plain.items() if sent.get(name, value) != value]
         if changed and not any(map(_is_shared, held.values())):
-            read = used_by(type(loader.dataset), MAKING).attributes
+            read = names_used(type(loader.dataset), MAKING)
             found = [name for name in changed if name in read]
             if found:
                 report_here(sampling.KEPT_BY_WORKERS.found(names=first_of(found)))

@@ -19,9 +19,9 @@ from .evaluations import evaluations, phase
 from .first_steps import first_steps
 from .local_evaluations import local_evaluations
 from .losses import first_losses
-from .planned_epochs import epoch
 from .reporting import is_on, safely
 from .samplers import unshuffled
+from .schedule_lengths import epoch
 from .schedules import schedules
 from .worker_draws import worker_draws
 

@@ -21,9 +21,8 @@ from ...core.errors import EXPLAINED
 from ...core.quantities import count_of
 from ...evidence.observations import observations
 from ..callers import user_place
-from .planned_epochs import named_steps, planned_epochs, planned_steps
 from .reporting import is_on, report_here
-from .schedule_lengths import half_period, length_of, turns_of
+from .schedule_lengths import EPOCHS, LIMIT, STEPS, half_period, length_of, planned, turns_of
 from .schedules import schedules
 
 HOOKED = ("accelerate.scheduler",)
@@ -141,9 +140,9 @@ def _foreseen(schedule: _Schedule, state: Any, ranks: int) -> Finding | None:
     length = schedule.length
     if schedule.repeats or length is None:
         return None
-    epochs, an_epoch = planned_epochs(), _epoch_in(state)
-    is_planned = length / an_epoch in epochs or length in planned_steps()
-    if not is_planned or length / an_epoch / ranks in epochs or length / ranks in named_steps():
+    epochs, an_epoch = planned(EPOCHS), _epoch_in(state)
+    is_planned = length / an_epoch in epochs or length in planned(LIMIT)
+    if not is_planned or length / an_epoch / ranks in epochs or length / ranks in planned(STEPS):
         return None
     return _too_fast(schedule, length, ranks, "will be", certain=False)
 

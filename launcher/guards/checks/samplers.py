@@ -17,11 +17,11 @@ from ...core.private_names import TARGET
 from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import user_place
-from .class_source import used_by
 from .copies import Copy, copied, spread
 from .evaluations import Phase
 from .graphs import AROUND, before
 from .reporting import is_on, report, report_here, safely
+from .user_source import names_used
 
 HOOKED = ("accelerate.accelerator",)
 RANK = re.compile(r"_?(global_|process_|data_parallel_|dp_)?rank|get_rank|process_index|shard_id")
@@ -114,7 +114,7 @@ def is_by_rank(maker: Any, ranks: int) -> bool:
     own = {value for name, value in held.items() if RANK.fullmatch(name)}
     if counts or own:
         return counts == {ranks} and own == {int(os.environ.get("RANK", "-1"))}
-    names = used_by(kind, ("__iter__",)).names
+    names = names_used(kind, ("__iter__",))
     return any(map(RANK.fullmatch, names)) and any(map(RANKS.fullmatch, names))
 
 

@@ -16,9 +16,9 @@ from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import user_frames, user_place
 from .models import parameters_of
-from .planned_epochs import planned_epochs
 from .replicas import unjudged
 from .reporting import is_on, report, report_here, safely
+from .schedule_lengths import EPOCHS, planned
 from .schedules import schedules
 
 HOOKED = ("torch.optim.lr_scheduler",)
@@ -71,11 +71,11 @@ class Calls:
         seen.append(watched.steps)
         total = schedules.totals.get(scheduler)
         if len(seen) == 2 and seen[1] == 2 * seen[0] and total is not None:
-            planned = planned_epochs()
+            epochs = planned(EPOCHS)
             file, _, line = total.where.rpartition(":")
             if line and "len(" in linecache.getline(file, int(line)):
-                planned.add(total.steps // seen[0])
-            finding = schedule_calls.in_epochs(kind, total.steps, seen[0], planned)
+                epochs.add(total.steps // seen[0])
+            finding = schedule_calls.in_epochs(kind, total.steps, seen[0], epochs)
             report(finding, where=total.where, step=seen[1])
 
     def _look_at_epoch(self, scheduler: Any, kind: str, epoch: Any) -> None:

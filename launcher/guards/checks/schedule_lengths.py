@@ -1,17 +1,25 @@
-"""Reads how long a schedule is, from its attributes, or from the script's own function."""
+"""Reads how long a schedule is, and how long the script plans to train.
+
+A schedule's length is in its attributes, or that of the script's own function; the script's numbers
+of epochs and steps are known by their variables' names.
+"""
 
 from __future__ import annotations
 
 import dis
+import re
 import weakref
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from time import perf_counter
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
-MOST = 22
+from ..callers import user_values
+
+DOUBLINGS = 22
 """The last power of 2 at which a function is tried."""
 LONGEST = 0.002
 """Seconds after which a function isn't called any more."""
@@ -19,6 +27,15 @@ LEAST_RATE = 1e-12
 """Minimum part of the rate at the step before a schedule's end."""
 WRITING = ("STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_SUBSCR")
 """Instructions that change what isn't a function's own variable."""
+EPOCHS = re.compile(r"(?:(?:num|n|max|total|train|training)_)*epochs", re.IGNORECASE)
+"""Names of a number of epochs; not of one that counts them, as a schedule's `last_epoch`."""
+UNIT = r"(?:(?:train|training|update|optimizer|optimization)_)?(?:steps|iters|iterations|updates)"
+LIMIT = re.compile(rf"max_{UNIT}", re.IGNORECASE)
+"""Names of the number of optimizer steps after which a loop ends."""
+STEPS = re.compile(rf"(?:(?:max|total|num|n)_)*{UNIT}", re.IGNORECASE)
+"""Names of any number of steps, such as that of a schedule's."""
+MOST = 200
+"""Maximum variables to look at in one place."""
 
 _ends: weakref.WeakKeyDictionary[FunctionType, int | None] = weakref.WeakKeyDictionary()
 
@@ -60,7 +77,7 @@ def _searched(function: FunctionType) -> int | None:
         return bool(0 == function(step) == function(2 * step) == function(3 * step))
 
     with suppress(Exception):  # it may have no rate for a later step
-        late = next((1 << power for power in range(4, MOST) if is_over(1 << power)), 0)
+        late = next((1 << power for power in range(4, DOUBLINGS) if is_over(1 << power)), 0)
         end = bisect_left(range(late), x=True, lo=late // 2, key=is_over)
         return end if end and function(end - 1) > LEAST_RATE else None  # not rounded to 0
     return None
@@ -94,3 +111,40 @@ def given_steps(scheduler: Any, name: str) -> int | None:
 
 def _positive(number: object) -> int | None:
     return number if isinstance(number, int) and number > 0 else None
+
+
+class Epoch:
+    """The epoch that is being trained.
+
+    Attributes:
+        batches: of this rank, by the loader begun last with gradients enabled; 0 if it has no
+            length.
+    """
+
+    batches = 0
+
+    def begin(self, loader: Any) -> None:
+        """Records a loader whose batches begin; not one of an evaluation."""
+        import torch
+
+        if torch.is_grad_enabled():
+            self.batches = 0
+            self.batches = len(loader)  # a stream has none, and raises
+
+
+epoch = Epoch()
+
+
+def planned(names: re.Pattern[str]) -> set[int]:
+    """The numbers of these names among the variables of the user's functions that are running."""
+    return {number for values in user_values() for number in _numbers(values, names)}
+
+
+def _numbers(values: Mapping[str, Any], names: re.Pattern[str], depth: int = 2) -> Iterator[int]:
+    """Numbers by the names of variables and attributes."""
+    for name, value in [*islice(values.items(), MOST)]:
+        if type(value) is int and names.fullmatch(str(name)):
+            yield value
+        elif depth and not isinstance(value, ModuleType | type):
+            inner = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+            yield from _numbers(inner, names, depth - 1)

@@ -18,9 +18,8 @@ from .. import data_parallel
 from ..callers import user_place
 from .accumulation import Accumulated, Clipped
 from .models import parameters_of
-from .planned_epochs import epoch, planned_epochs
 from .reporting import is_on, report, safely
-from .schedule_lengths import given_steps, half_period, length_of
+from .schedule_lengths import EPOCHS, epoch, given_steps, half_period, length_of, planned
 
 ACCELERATE, TRAINER = "accelerate.scheduler", "transformers.trainer"
 HOOKED = ("torch.optim.lr_scheduler", ACCELERATE, TRAINER)
@@ -214,13 +213,13 @@ class Schedules:
         if rest or not accumulation or abs(steps * total.ranks - made) > total.ranks:
             return  # it is stepped otherwise than its optimizer
         an_epoch = -(-epoch.batches // accumulation) * total.ranks
-        planned = [an_epoch * epochs for epochs in planned_epochs() if epochs > 0]
-        if any(schedule.is_near(total.steps, length) for length in planned):
+        lengths = [an_epoch * epochs for epochs in planned(EPOCHS) if epochs > 0]
+        if any(schedule.is_near(total.steps, length) for length in lengths):
             return
         about = accumulation, data_parallel.world()
         found = (
             schedule.too_long(total.kind, total.steps, length, *about, is_over=False)
-            for length in planned
+            for length in lengths
         )
         if finding := next(filter(None, found), None):
             report(finding, where=total.where, step=FORESEEN + 1)

@@ -1,11 +1,12 @@
-"""Reads the source of the user's lines that are running."""
+"""Reads the source of the user's lines that are running, and the code of classes."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import linecache
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..callers import user_frames, user_values
@@ -81,3 +82,22 @@ def parsed(file: str) -> ast.Module:
         return ast.parse("".join(lines[:LONGEST]))
     except (SyntaxError, ValueError):  # it has changed since, or is cut off
         return ast.Module([], [])
+
+
+def names_used(kind: type, methods: Sequence[str]) -> set[str]:
+    """The names in the code of a class's methods, and of those that they call."""
+    used: set[str] = set()
+    coming = [*methods]
+    while coming:
+        method: Any = inspect.getattr_static(kind, coming.pop(), None)
+        new = {*_names_in(getattr(method, "__code__", None))} - used
+        used |= new
+        coming += new
+    return used
+
+
+def _names_in(code: Any) -> Iterator[str]:
+    """The names in code and in the generators within it."""
+    yield from (*getattr(code, "co_names", ()), *getattr(code, "co_freevars", ()))
+    for part in getattr(code, "co_consts", ()):
+        yield from _names_in(part)
