@@ -15,8 +15,6 @@ from itertools import starmap
 from types import ModuleType
 from typing import Any
 
-import wrapt
-
 from ...checks import sampling
 from ...checks.finding import Check
 from ...evidence.observations import observations
@@ -26,8 +24,7 @@ from .reporting import is_on, report_here, safely
 from .samplers import is_divided
 from .user_source import conditions
 
-SERIALIZATION, SCHEDULERS = "torch.serialization", "torch.optim.lr_scheduler"
-HOOKED = (SERIALIZATION, SCHEDULERS)
+HOOKED = ("torch.serialization",)
 BEST = re.compile(r"best|lowest|highest", re.IGNORECASE)
 """Parts of names for the best value so far."""
 ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
@@ -77,28 +74,21 @@ local_evaluations = LocalEvaluations()
 
 
 def install(module: ModuleType) -> None:
-    """Wraps the functions that follow a decision."""
-    if module.__name__ == SCHEDULERS:
-
-        def stepped(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-            _decide(sampling.LOWERS)
-            return wrapped(*args, **kwargs)
-
-        wrapt.wrap_function_wrapper(module, "ReduceLROnPlateau.step", stepped)
-        return
+    """Wraps the function that saves what is best."""
     module.save = _saving(module.save)  # type: ignore[attr-defined]
 
 
 def _saving(function: Any) -> Any:
     @functools.wraps(function)
     def save(*args: Any, **kwargs: Any) -> Any:
-        _decide(sampling.SAVES)
+        decide(sampling.SAVES)
         return function(*args, **kwargs)
 
     return save
 
 
-def _decide(what: str) -> None:
+def decide(what: str) -> None:
+    """Looks at a decision of the script's."""
     if local_evaluations.is_alone and is_on(Check.DATA):
         safely(Check.DATA, local_evaluations.decide, what)
 

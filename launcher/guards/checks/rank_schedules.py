@@ -21,7 +21,7 @@ from ...core.errors import EXPLAINED
 from ...core.quantities import count_of
 from ...evidence.observations import observations
 from ..callers import user_place
-from .reporting import is_on, report_here
+from .reporting import is_on, report_here, safely
 from .schedule_lengths import EPOCHS, LIMIT, STEPS, half_period, length_of, planned, turns_of
 from .schedules import schedules
 
@@ -63,6 +63,7 @@ def install(module: ModuleType) -> None:
 
 def _made(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
     wrapped(*args, **kwargs)
+    safely(Check.SCHEDULE, schedules.wrapped, instance.scheduler, instance)
     with suppress(Exception):  # a schedule that can't be read isn't judged
         is_by_rank = instance.step_with_optimizer and not instance.split_batches
         is_by_rank = is_by_rank and is_on(Check.SCHEDULE)

@@ -9,12 +9,13 @@ from collections import Counter
 from types import ModuleType
 from typing import Any
 
-from ...checks import schedule_calls
+from ...checks import sampling, schedule_calls
 from ...checks.between_ranks import Compared, Shared
 from ...checks.finding import Check
 from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import user_frames, user_place
+from .local_evaluations import decide
 from .models import parameters_of
 from .replicas import unjudged
 from .reporting import is_on, report, report_here, safely
@@ -167,6 +168,7 @@ def _comparing(function: Any) -> Any:
 
     @functools.wraps(function)
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        decide(sampling.LOWERS)
         metric = args[0] if args else kwargs.get("metrics")
         if calls.is_due(self) and is_on(Check.SCHEDULE):
             safely(Check.SCHEDULE, calls.plateau, self, metric)

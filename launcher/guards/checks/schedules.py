@@ -21,8 +21,8 @@ from .models import parameters_of
 from .reporting import is_on, report, safely
 from .schedule_lengths import EPOCHS, epoch, given_steps, half_period, length_of, planned
 
-ACCELERATE, TRAINER = "accelerate.scheduler", "transformers.trainer"
-HOOKED = ("torch.optim.lr_scheduler", ACCELERATE, TRAINER)
+TRAINER = "transformers.trainer"
+HOOKED = ("torch.optim.lr_scheduler", TRAINER)
 SLACK = 5
 """Steps by which a schedule may be ahead of its optimizer, as a scaler skips some."""
 FORESEEN = 2
@@ -110,7 +110,8 @@ class Schedules:
         report(schedule.too_long(total.kind, total.steps, *about), where=total.where)
 
     def wrapped(self, scheduler: Any, wrapper: Any) -> None:
-        """Records accelerate's wrapper of a schedule, which may step it once for each process."""
+        """Records accelerate's wrapper of a schedule, which steps it, once a rank if so made."""
+        self.places.pop(scheduler, None)
         total = self.totals.get(scheduler)
         if total is not None and wrapper.step_with_optimizer and not wrapper.split_batches:
             total.ranks = data_parallel.world()
@@ -276,12 +277,6 @@ def install(module: ModuleType) -> None:
         wrapped(*args, **kwargs)
         safely(Check.SCHEDULE, schedules.made, instance)
 
-    def wraps(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
-        scheduler = args[0] if args else kwargs.get("scheduler")
-        schedules.places.pop(scheduler, None)
-        wrapped(*args, **kwargs)  # which steps it once for each process
-        safely(Check.SCHEDULE, schedules.wrapped, scheduler, instance)
-
     def created(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         steps = args[0] if args else kwargs.get("num_training_steps")
         before = instance.lr_scheduler
@@ -291,10 +286,7 @@ def install(module: ModuleType) -> None:
             safely(Check.SCHEDULE, schedules.of_trainer, instance.lr_scheduler, steps)
         return result
 
-    match module.__name__:
-        case name if name == TRAINER:
-            wrapt.wrap_function_wrapper(module, "Trainer.create_scheduler", created)
-        case "torch.optim.lr_scheduler":
-            wrapt.wrap_function_wrapper(module, "LRScheduler.__init__", made)
-        case _:
-            wrapt.wrap_function_wrapper(module, "AcceleratedScheduler.__init__", wraps)
+    if module.__name__ == TRAINER:
+        wrapt.wrap_function_wrapper(module, "Trainer.create_scheduler", created)
+    else:
+        wrapt.wrap_function_wrapper(module, "LRScheduler.__init__", made)

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ...checks import counted
-from ...checks.counted import Masked, Mean
+from ...checks import divided
+from ...checks.divided import Masked, Mean
 from ...checks.finding import Check
 from ...evidence.observations import observations
 from ..callers import user_place
@@ -64,7 +64,7 @@ class TokenLosses:
             self._where, self._kind = where, kind
         if where != self._where or kind != self._kind:
             return
-        if steps >= counted.STEPS:
+        if steps >= divided.STEPS:
             self._judge()
             return
         key = (steps, schedules.passes)
@@ -91,7 +91,7 @@ class TokenLosses:
         if not all(copy.is_there for copy in copies):
             return
         self.is_open = False
-        by_step: list[list[list[float]]] = [[] for _ in range(counted.STEPS)]
+        by_step: list[list[list[float]]] = [[] for _ in range(divided.STEPS)]
         for (step, _), noted in self._passes.items():
             # A pass that nothing was trained by, or twice, isn't a micro batch.
             if len(noted) != 1:
@@ -99,10 +99,10 @@ class TokenLosses:
             by_step[step].append([values[0] for values in noted[0].parts()])
         if self._kind == "mean":
             means = [[Mean(*values[:3]) for values in passes] for passes in by_step]
-            report(counted.unlike_weights(means), where=self._where)
+            report(divided.unlike_weights(means), where=self._where)
         else:
             batches = [Masked(*values) for passes in by_step for values in passes[:1]]
-            report(counted.divided_by_all(batches), where=self._where)
+            report(divided.divided_by_all(batches), where=self._where)
 
 
 token_losses = TokenLosses()

@@ -8,6 +8,7 @@ the draws depend neither on the epoch nor on the sample. What the script gets st
 from __future__ import annotations
 
 import functools
+import json
 import mmap
 import random
 import sys
@@ -29,10 +30,8 @@ from .reporting import report
 HOOKED = (FETCHER.module,)
 PLACES = 8
 """Maximum generators to note of a worker."""
-WIDTH = 8
-"""Bytes of a digest."""
-RECORD = WIDTH * (1 + 2 * PLACES)
-"""Bytes that a worker writes: its samples, and each generator's states before and after them."""
+RECORD = 4096
+"""Maximum bytes that a worker notes: its samples, and generators' states before and after them."""
 WORKERS = 16
 """Maximum workers of a loader to look at."""
 DEPTH = 3
@@ -68,7 +67,6 @@ class WorkerDraws:
         self.board: mmap.mmap | None = None
         self.left = 0
         self._iterator: Any = None
-        self._names: list[str] = []
         self._first: weakref.WeakKeyDictionary[Any, Epoch] = weakref.WeakKeyDictionary()
         self._pair: tuple[Epoch, Epoch] | None = None
         self._is_over = False
@@ -93,7 +91,6 @@ class WorkerDraws:
         if first is not epoch and steps > first.steps + 1:
             self._pair = first, epoch
             self.left = loader.num_workers
-            self._names = list(_generators(loader.dataset))[:PLACES]
 
     def begun(self, iterator: Any) -> None:
         """Notes the iterator whose workers have begun."""
@@ -107,7 +104,7 @@ class WorkerDraws:
         if not self.left and self._pair is not None:
             first, second = self._pair
             self._is_over, self._pair = True, None
-            name = _repeated(first.board, second.board, self._names)
+            name = _repeated(first.board, second.board)
             if name:
                 report(sampling.DRAWN_BY_WORKERS.found(second.steps, name=name), where=second.where)
 
@@ -141,39 +138,40 @@ def _watch(fetcher: Any, board: mmap.mmap) -> None:
     worker: Any = get_worker_info()  # None in this process
     if worker is None or worker.id >= WORKERS:
         return
-    begin = RECORD * worker.id
-    before = {name: _digest(state) for name, state in _generators(fetcher.dataset).items()}
+    before = _states(fetcher.dataset)
     fetch = fetcher.fetch
 
     def fetch_first(places: Any) -> Any:
         del fetcher.fetch
         batch = fetch(places)
         with suppress(Exception):
-            after = {name: _digest(state) for name, state in _generators(fetcher.dataset).items()}
-            noted = [_digest(places)]
-            for name in list(before)[:PLACES]:
-                noted += before[name], after.get(name, before[name])
-            content = b"".join(noted)
-            board[begin : begin + len(content)] = content
+            after = _states(fetcher.dataset)
+            states = {
+                name: (before[name], after.get(name, before[name])) for name in [*before][:PLACES]
+            }
+            content = json.dumps((_digest(places), states)).encode().ljust(RECORD)
+            board[RECORD * worker.id : RECORD * (worker.id + 1)] = content
         return batch
 
     fetcher.fetch = fetch_first
 
 
-def _repeated(first: mmap.mmap, second: mmap.mmap, names: list[str]) -> str:
+def _repeated(first: mmap.mmap, second: mmap.mmap) -> str:
     """The name of a generator that a worker's samples have moved alike in both epochs."""
     for begin in range(0, RECORD * WORKERS, RECORD):
-        one, other = (board[begin : begin + RECORD] for board in (first, second))
-        are_there = any(one[:WIDTH]) and any(other[:WIDTH])
-        if not are_there or one[:WIDTH] == other[:WIDTH]:
+        one, other = (board[begin : begin + RECORD].strip(b"\0 ") for board in (first, second))
+        if not one or not other:
             continue
-        for place, name in enumerate(names):
-            at = WIDTH * (1 + 2 * place)
-            states = one[at : at + 2 * WIDTH]
-            is_moved = states[:WIDTH] != states[WIDTH:]
-            if is_moved and states == other[at : at + 2 * WIDTH]:
-                return name
+        (samples, states), (others, states_of_other) = json.loads(one), json.loads(other)
+        for name, (before, after) in states.items() if samples != others else ():
+            if before != after and states_of_other.get(name) == [before, after]:
+                return str(name)
     return ""
+
+
+def _states(data: Any) -> dict[str, str]:
+    """Digests of the states of a process's generators."""
+    return {name: _digest(state) for name, state in _generators(data).items()}
 
 
 def _generators(data: Any) -> dict[str, Any]:
@@ -218,5 +216,5 @@ def _state_of(value: Any) -> Any:
     return None
 
 
-def _digest(value: object) -> bytes:
-    return blake2b(repr(value).encode(), digest_size=WIDTH).digest()
+def _digest(value: object) -> str:
+    return blake2b(repr(value).encode(), digest_size=8).hexdigest()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from safe_launch.checks import counted, given
-from safe_launch.checks.counted import Masked, Mean
+from safe_launch.checks import divided, given
+from safe_launch.checks.divided import Masked, Mean
 from safe_launch.checks.given import Given
 from support.tables import table
 
@@ -108,7 +108,7 @@ def passes(*counts: float, tokens: float = 40, weight: float = 0.5) -> list[Mean
 )
 def test_weights_of_micro_batches(steps: list[list[Mean]], is_told: bool) -> None:
     """A token of one counts more than twice as much as another's, in each step."""
-    assert (counted.unlike_weights(steps) is not None) == is_told
+    assert (divided.unlike_weights(steps) is not None) == is_told
 
 
 def masked(elements: float, count: float, by: float, labelled: float | None = None) -> Masked:
@@ -131,4 +131,4 @@ def masked(elements: float, count: float, by: float, labelled: float | None = No
 )
 def test_means_of_masked_losses(batches: list[Masked], is_told: bool) -> None:
     """The sum is divided by all tokens although some are left out."""
-    assert (counted.divided_by_all(batches) is not None) == is_told
+    assert (divided.divided_by_all(batches) is not None) == is_told

@@ -125,6 +125,5 @@ def test_draws_of_workers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         worker_draws._watch(fetcher, board)
         assert len(fetcher.fetch([0, 5 + (kind != "same") * epoch])) == 2
         boards.append(board)
-    names = list(worker_draws._generators(Noise("")))
-    found = worker_draws._repeated(boards[0], boards[1], names)
+    found = worker_draws._repeated(*boards)
     assert found == ("the data set's chance" if kind == "again" else "")

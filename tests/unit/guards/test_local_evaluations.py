@@ -12,6 +12,7 @@ from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards.checks import local_evaluations as evaluations
+from safe_launch.guards.checks import schedule_calls
 from safe_launch.guards.checks.collectives import collectives
 from safe_launch.guards.checks.evaluations import Phase
 from support.lazy import Lazy
@@ -115,16 +116,18 @@ def test_what_is_saved(
 
 def test_a_schedule(told: Told, save: Callable[[], None]) -> None:
     """It lowers the rate by a value of this rank; a training ends the evaluation."""
-    scheduler = type("ReduceLROnPlateau", (), {"step": lambda _self, value: value})
-    module = ModuleType(evaluations.SCHEDULERS)
-    module.ReduceLROnPlateau = scheduler  # type: ignore[attr-defined]
-    evaluations.install(module)
+    kind = type("ReduceLROnPlateau", (), {"step": lambda _self, value: value})
+    module = ModuleType("torch.optim.lr_scheduler")
+    module.ReduceLROnPlateau = kind  # type: ignore[attr-defined]
+    schedule_calls.install(module)
+    scheduler = kind()
+    scheduler.optimizer = kind()
     evaluated()
     evaluations.local_evaluations.begin(None, None, Phase.TRAINING)
-    assert scheduler().step(0.5) == 0.5
+    assert scheduler.step(0.5) == 0.5
     saves(save, "best")
     assert not told()
     evaluated()
-    scheduler().step(0.5)
+    scheduler.step(0.5)
     (said,) = told()
     assert f"check data: {sampling.LOWERS} by an evaluation of this rank's share" in said
