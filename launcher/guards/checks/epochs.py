@@ -21,7 +21,7 @@ from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import user_place
 from .collectives import padding
-from .evaluations import Phase, is_training
+from .evaluations import Phase, Wait, is_training
 from .reporting import is_on, report, report_here, safely
 from .samplers import samplers_of
 
@@ -127,15 +127,12 @@ class Seeds:
     """The random states of a process's first epochs.
 
     Attributes:
-        left: batches until the next look.
         is_waiting: whether an epoch has no step yet.
     """
 
     def __init__(self) -> None:
-        self.left = 0
         self.is_waiting = False
         self._epochs: list[Epoch] = []
-        self._iterator: Any = None
         self._is_over = False
         self._within: dict[str, str] = {}
 
@@ -147,21 +144,17 @@ class Seeds:
         self._epochs = [*self._epochs[-1:], epoch]
         self.is_waiting = True
 
-    def begun(self, iterator: Any, now: Phase) -> None:
+    def begun(self, wait: Wait, now: Phase) -> None:
         """Notes the states from which the epoch itself draws."""
         if not self._is_over and now is Phase.TRAINING:
-            self._iterator, self.left = weakref.ref(iterator), DRAWN
             self._within = _states()
+            wait(DRAWN, self.drawn)
 
-    def draw(self, iterator: Any) -> None:
+    def drawn(self) -> None:
         """Looks at the states after the first batches."""
-        if self._iterator() is not iterator:
-            return
-        self.left -= 1
-        if not self.left:
-            epoch = self._epochs[-1]
-            now = _states()
-            epoch.moved = {device for device in now if now[device] != self._within.get(device)}
+        now = _states()
+        moved = {device for device in now if now[device] != self._within.get(device)}
+        self._epochs[-1].moved = moved
 
     def step(self, optimizer: Any) -> None:
         """Notes the optimizer of an epoch; judges the epoch before."""
@@ -172,7 +165,7 @@ class Seeds:
             is_same = last.optimizer is not None and last.optimizer() is optimizer
             same = {device for device in last.moved if last.begun[device] == epoch.begun[device]}
             if is_same and same and epoch.steps > last.steps + 1:
-                self._is_over, self.left = True, 0
+                self._is_over = True
                 report(sampling.SEEDED_AGAIN.found(epoch.steps), where=epoch.where)
 
 

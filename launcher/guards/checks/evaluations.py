@@ -6,7 +6,7 @@ from the distance of the last two.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -54,6 +54,10 @@ def phase() -> Phase:
     if not torch.is_grad_enabled() or not any(model.training for model in models):
         return Phase.EVALUATION
     return Phase.TRAINING if all(model.training for model in models) else Phase.UNKNOWN
+
+
+Wait = Callable[[int, Callable[[], None]], None]
+"""Asks for a call once a loader that begins has given this many batches."""
 
 
 def is_training() -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -28,6 +30,10 @@ from .worker_draws import worker_draws
 HOOKED = (LOADER_ITERATOR.module,)
 MOST = 64
 """Maximum beginnings of loaders whose phase is looked at."""
+
+_waiting: weakref.WeakKeyDictionary[Any, tuple[int, list[tuple[int, Callable[[], None]]]]]
+_waiting = weakref.WeakKeyDictionary()
+"""By iterator: its batches so far, and what to call after how many."""
 
 
 def install(module: ModuleType) -> None:
@@ -69,11 +75,18 @@ def _begun(wrapped: Any, loader: Any, args: Any, kwargs: Any) -> Any:
         iterator = wrapped(*args, **kwargs)
     finally:
         worker_draws.board = None
+    waiting: list[tuple[int, Callable[[], None]]] = []
+
+    def wait(batches: int, look: Callable[[], None]) -> None:
+        waiting.append((batches, look))
+
     safely(Check.DATA, draws.begun, loader, iterator)
     safely(Check.DATA, data_sets.begun, loader, iterator, now)
-    safely(Check.DATA, seeds.begun, iterator, now)
-    safely(Check.DATA, worker_draws.begun, iterator)
-    safely(Check.DATA, local_evaluations.begin, loader, iterator, now)
+    safely(Check.DATA, seeds.begun, wait, now)
+    safely(Check.DATA, worker_draws.begun, wait, loader)
+    safely(Check.DATA, local_evaluations.begun, wait, loader, now)
+    if waiting:
+        _waiting[iterator] = 0, waiting
     return iterator
 
 
@@ -85,10 +98,18 @@ def _following(wrapped: Any, iterator: Any, args: Any, kwargs: Any) -> Any:
         safely(Check.OURS, first_steps.draw, batch)
     if overlap.is_open and is_on(Check.DATA):
         safely(Check.DATA, overlap.draw, batch)
-    if local_evaluations.left:
-        local_evaluations.draw(iterator)
-    if seeds.left:
-        safely(Check.DATA, seeds.draw, iterator)
-    if worker_draws.left:
-        safely(Check.DATA, worker_draws.draw, iterator)
+    if _waiting and iterator in _waiting:
+        _count(iterator)
     return batch
+
+
+def _count(iterator: Any) -> None:
+    """Counts a batch; calls who has waited for it."""
+    before, waiting = _waiting.pop(iterator)
+    count = before + 1
+    for batches, look in waiting:
+        if batches == count:
+            safely(Check.DATA, look)
+    later = [each for each in waiting if each[0] > count]
+    if later:
+        _waiting[iterator] = count, later

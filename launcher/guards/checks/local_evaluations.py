@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import functools
 import re
-import weakref
 from collections.abc import Iterator, Mapping
 from itertools import starmap
 from types import ModuleType
@@ -19,7 +18,7 @@ from ...checks import sampling
 from ...checks.finding import Check
 from ...evidence.observations import observations
 from .collectives import collectives
-from .evaluations import Phase
+from .evaluations import Phase, Wait
 from .reporting import is_on, report_here, safely
 from .samplers import is_divided
 from .user_source import conditions
@@ -34,33 +33,30 @@ class LocalEvaluations:
     """The last evaluation of this rank's share.
 
     Attributes:
-        left: batches to come; 0 also without an evaluation.
         is_open: whether to look at further decisions.
     """
 
     def __init__(self) -> None:
-        self.left = 0
         self.is_open = True
-        self._iterator: Any = None
+        self._is_whole = False
         self._count = -1  # collectives when it began; -1: none has begun since the last training
 
-    def begin(self, loader: Any, iterator: Any, now: Phase) -> None:
+    def begun(self, wait: Wait, loader: Any, now: Phase) -> None:
         """Notes an evaluation that begins; a training ends the last one."""
-        self.left, self._count = 0, -1
+        self._is_whole, self._count = False, -1
         is_evaluation = now is Phase.EVALUATION and self.is_open
         if is_evaluation and observations.steps_of_all() and is_divided(loader):
-            self._iterator = weakref.ref(iterator)
-            self.left, self._count = len(loader), collectives.count
+            self._count = collectives.count
+            wait(len(loader), self.drawn)
 
-    def draw(self, iterator: Any) -> None:
-        """Counts a batch."""
-        if self._iterator() is iterator:
-            self.left -= 1
+    def drawn(self) -> None:
+        """Notes the end of an evaluation."""
+        self._is_whole = True
 
     @property
     def is_alone(self) -> bool:
         """Whether one has ended, and the ranks have exchanged nothing since it began."""
-        return self.is_open and not self.left and self._count == collectives.count
+        return self.is_open and self._is_whole and self._count == collectives.count
 
     def decide(self, what: str) -> None:
         """Reports a decision by it."""

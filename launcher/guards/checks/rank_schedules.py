@@ -65,15 +65,13 @@ def _made(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> N
     wrapped(*args, **kwargs)
     safely(Check.SCHEDULE, schedules.wrapped, instance.scheduler, instance)
     with suppress(Exception):  # a schedule that can't be read isn't judged
-        is_by_rank = instance.step_with_optimizer and not instance.split_batches
-        is_by_rank = is_by_rank and is_on(Check.SCHEDULE)
-        half = half_period(instance.scheduler)
-        length = half or length_of(instance.scheduler)
-        if is_by_rank and module.AcceleratorState().num_processes > 1:
-            made, turns = _steps_of(instance), turns_of(instance.scheduler)
-            _schedules[instance] = _Schedule(
-                length, user_place(), bool(half), made=made, turns=turns
-            )
+        kind, ranks = instance.scheduler, module.AcceleratorState().num_processes
+        is_by_rank = ranks > 1 and instance.step_with_optimizer and not instance.split_batches
+        if is_by_rank and is_on(Check.SCHEDULE):
+            half, made = half_period(kind), _steps_of(instance)
+            length, turns = half or length_of(kind), turns_of(kind)
+            about = _Schedule(length, user_place(), bool(half), made=made, turns=turns)
+            _schedules[instance] = about
 
 
 def _stepped(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -81,15 +79,12 @@ def _stepped(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -
     schedule = _schedules.get(instance)
     if schedule is not None:
         with suppress(Exception):
-            is_step = instance.gradient_state.sync_gradients
-            is_step = is_step and not any(
-                optimizer.step_was_skipped for optimizer in instance.optimizers
-            )
+            ranks, state = module.AcceleratorState().num_processes, instance.gradient_state
+            is_skipped = any(optimizer.step_was_skipped for optimizer in instance.optimizers)
+            is_step = state.sync_gradients and not is_skipped
             schedule.steps += is_step
-            ranks = module.AcceleratorState().num_processes
             finding = _seldom(schedule, _steps_of(instance), ranks) or _over(schedule, ranks)
             if schedule.steps == 1 and is_step:
-                state = instance.gradient_state
                 finding = finding or _foreseen(schedule, state, ranks)
                 finding = finding or _turning(schedule, state, ranks)
             if finding:

@@ -163,7 +163,9 @@ class Schedules:
             if steps == FORESEEN:
                 self._foresee(scheduler, steps)
             if steps == schedule.WATCHED:
-                self._look_at_decay(scheduler, optimizer, steps)
+                done = int(scheduler.last_epoch) - self._begun.get(scheduler, 0)
+                about = type(scheduler).__name__, _part_left(optimizer), done, steps
+                report(schedule.decays_at_once(*about), where=self.places[scheduler])
             self._compare(scheduler, is_still=is_still, is_begin=steps < MANY)
         if steps == schedule.STEPS and not schedulers:
             self._look_for_others(steps)
@@ -225,11 +227,6 @@ class Schedules:
         if finding := next(filter(None, found), None):
             report(finding, where=total.where, step=FORESEEN + 1)
             total.steps = 0  # nothing is left to be compared
-
-    def _look_at_decay(self, scheduler: Any, optimizer: Any, steps: int) -> None:
-        done = int(scheduler.last_epoch) - self._begun.get(scheduler, 0)
-        about = type(scheduler).__name__, _part_left(optimizer), done, steps
-        report(schedule.decays_at_once(*about), where=self.places[scheduler])
 
     def _compare(self, scheduler: Any, *, is_still: bool, is_begin: bool) -> None:
         """Compares a schedule's steps with those of its optimizer."""

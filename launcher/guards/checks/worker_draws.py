@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
 from types import ModuleType
 from typing import Any
 
@@ -24,12 +25,12 @@ from ...checks import sampling
 from ...core.private_names import FETCHER
 from ...evidence.observations import observations
 from ..callers import user_place
-from .evaluations import Phase
+from .evaluations import Phase, Wait
 from .reporting import report
 
 HOOKED = (FETCHER.module,)
 PLACES = 8
-"""Maximum generators to note of a worker."""
+"""Maximum generators of a data set to note."""
 RECORD = 4096
 """Maximum bytes that a worker notes: its samples, and generators' states before and after them."""
 WORKERS = 16
@@ -60,13 +61,10 @@ class WorkerDraws:
 
     Attributes:
         board: the memory for the workers of the loader that begins; None at other times.
-        left: batches until both epochs are compared; 0 if there is no second one.
     """
 
     def __init__(self) -> None:
         self.board: mmap.mmap | None = None
-        self.left = 0
-        self._iterator: Any = None
         self._first: weakref.WeakKeyDictionary[Any, Epoch] = weakref.WeakKeyDictionary()
         self._pair: tuple[Epoch, Epoch] | None = None
         self._is_over = False
@@ -77,7 +75,7 @@ class WorkerDraws:
         from torch.utils.data import IterableDataset
 
         context: Any = loader.multiprocessing_context or processes
-        self.left = 0
+        self._pair = None
         if self._is_over or now is not Phase.TRAINING or not loader.num_workers:
             return
         if loader.persistent_workers or isinstance(loader.dataset, IterableDataset):
@@ -90,23 +88,21 @@ class WorkerDraws:
         self.board = epoch.board
         if first is not epoch and steps > first.steps + 1:
             self._pair = first, epoch
-            self.left = loader.num_workers
 
-    def begun(self, iterator: Any) -> None:
-        """Notes the iterator whose workers have begun."""
-        self._iterator = weakref.ref(iterator) if self.left else None
+    def begun(self, wait: Wait, loader: Any) -> None:
+        """Waits until each worker has returned its first batch."""
+        if self._pair is not None:
+            wait(loader.num_workers, self.drawn)
 
-    def draw(self, iterator: Any) -> None:
-        """Compares the epochs once each worker has returned its first batch."""
-        if self._iterator is None or self._iterator() is not iterator:
+    def drawn(self) -> None:
+        """Compares both epochs."""
+        if self._pair is None:
             return
-        self.left -= 1
-        if not self.left and self._pair is not None:
-            first, second = self._pair
-            self._is_over, self._pair = True, None
-            name = _repeated(first.board, second.board)
-            if name:
-                report(sampling.DRAWN_BY_WORKERS.found(second.steps, name=name), where=second.where)
+        first, second = self._pair
+        self._is_over, self._pair = True, None
+        name = _repeated(first.board, second.board)
+        if name:
+            report(sampling.DRAWN_BY_WORKERS.found(second.steps, name=name), where=second.where)
 
 
 worker_draws = WorkerDraws()
@@ -146,9 +142,7 @@ def _watch(fetcher: Any, board: mmap.mmap) -> None:
         batch = fetch(places)
         with suppress(Exception):
             after = _states(fetcher.dataset)
-            states = {
-                name: (before[name], after.get(name, before[name])) for name in [*before][:PLACES]
-            }
+            states = {name: [before[name], after[name]] for name in before if name in after}
             content = json.dumps((_digest(places), states)).encode().ljust(RECORD)
             board[RECORD * worker.id : RECORD * (worker.id + 1)] = content
         return batch
@@ -170,24 +164,19 @@ def _repeated(first: mmap.mmap, second: mmap.mmap) -> str:
 
 
 def _states(data: Any) -> dict[str, str]:
-    """Digests of the states of a process's generators."""
-    return {name: _digest(state) for name, state in _generators(data).items()}
-
-
-def _generators(data: Any) -> dict[str, Any]:
-    """The states of the generators of a process, and of those that its data set holds."""
+    """Digests of the states of a process's generators, and of those that its data set holds."""
     import torch
 
     states: dict[str, Any] = {
         "Python's random": random.getstate(),
         "torch's generator": torch.get_rng_state().numpy().tobytes(),
-        "numpy.random": None,
     }
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
         name, state, *others = numpy.random.get_state()
         states["numpy.random"] = name, state.tobytes(), others
-    return states | dict(_held(data, "the data set's"))
+    states |= dict(islice(_held(data, "the data set's"), PLACES))
+    return {name: _digest(state) for name, state in states.items()}
 
 
 def _held(data: Any, prefix: str, depth: int = DEPTH) -> Iterator[tuple[str, Any]]:

@@ -70,20 +70,22 @@ def test_seeds(told: Told, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = 0
     monkeypatch.setattr(observations, "steps_of_all", lambda: steps)
     noted, optimizer = Seeds(), SimpleSet()
+    waiting: list[Any] = []
     torch.manual_seed(7)
     for epoch in range(3):
-        iterator = SimpleSet()
+        waiting.clear()
         if kind != "once":
             torch.manual_seed(epoch if kind == "by epoch" else 0)
         optimizer = SimpleSet() if kind == "another" else optimizer
         noted.begin(Phase.TRAINING)
         torch.rand(1)
-        noted.begun(iterator, Phase.TRAINING)
-        for _ in range(4):
+        noted.begun(lambda *asked: waiting.append(asked), Phase.TRAINING)
+        ((batches, look),) = waiting or [(0, None)]
+        for batch in range(1, 5):
             if kind != "unused":
                 torch.rand(1)
-            if noted.left:
-                noted.draw(iterator)
+            if batch == batches:
+                look()
             steps += 1
             if noted.is_waiting:
                 noted.step(optimizer)

@@ -48,12 +48,12 @@ def evaluated(*, is_whole: bool = True, is_divided: bool = True, exchanges: bool
     data = torch.utils.data
     sampler = data.DistributedSampler(range(8), num_replicas=2, rank=0) if is_divided else None
     loader = data.DataLoader(range(8), sampler=sampler)
-    iterator = iter(loader)
+    waiting: list[Any] = []
     noted = evaluations.local_evaluations
-    noted.begin(loader, iterator, Phase.EVALUATION)
-    for _ in range(len(loader) if is_whole else 1):
-        if noted.left:
-            noted.draw(iterator)
+    noted.begun(lambda *asked: waiting.append(asked), loader, Phase.EVALUATION)
+    for batches, look in waiting if is_whole else ():
+        assert batches == len(loader)
+        look()
     collectives.count += exchanges
 
 
@@ -123,7 +123,7 @@ def test_a_schedule(told: Told, save: Callable[[], None]) -> None:
     scheduler = kind()
     scheduler.optimizer = kind()
     evaluated()
-    evaluations.local_evaluations.begin(None, None, Phase.TRAINING)
+    evaluations.local_evaluations.begun(print, None, Phase.TRAINING)
     assert scheduler.step(0.5) == 0.5
     saves(save, "best")
     assert not told()
