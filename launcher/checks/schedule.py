@@ -58,21 +58,12 @@ def too_often(
     )
 
 
-def stopped(optimizer: str, looks: int) -> Finding | None:
-    """Reports a rate that fell to zero while the training continues.
-
-    Args:
-        optimizer: its class.
-        looks: inspections in a row with rate 0 after a positive rate.
-    """
-    if looks != STILL:
-        return None
-    return Finding(
-        Check.SCHEDULE,
-        certain=False,
-        sentence=f"the rate of {optimizer} has fallen to 0, but the training continues",
-        advice="Make the schedule as long as the training, or end the training with it",
-    )
+STOPPED = Fault(
+    "the rate of {optimizer} has fallen to 0, but the training continues",
+    "Make the schedule as long as the training, or end the training with it",
+    check=Check.SCHEDULE,
+)
+"""A rate has fallen to zero, and has been so in `STILL` inspections."""
 
 
 def decays_at_once(scheduler: str, part: float, done: int, steps: int) -> Finding | None:
@@ -158,25 +149,34 @@ def never_warm(scheduler: str, warmup: int, total: int) -> Finding | None:
     )
 
 
-def over(scheduler: str, length: int, steps: int) -> Finding | None:
-    """Reports a schedule whose rate has been 0 for long.
+OVER = Fault(
+    "{scheduler} was over after {length}, and the training goes on with a rate of 0",
+    "Make it as long as the training: batches of an epoch, times epochs, divided by the "
+    "accumulation",
+    certain=True,
+    check=Check.SCHEDULE,
+)
+RISING_AGAIN = Fault(
+    "{scheduler} was at its end after {length} (T_max), and raises the rate again since",
+    "Make T_max the number of times that it is stepped in the whole training, or use "
+    "CosineAnnealingWarmRestarts",
+    check=Check.SCHEDULE,
+)
+
+
+def over(scheduler: str, length: int, steps: int, *, repeats: bool = False) -> Finding | None:
+    """Reports a schedule whose end is long ago.
 
     Args:
         scheduler: its class.
-        length: steps until its final rate.
+        length: steps until its final rate, 0, or until a cosine's minimum.
         steps: those that it has made.
+        repeats: whether the rate rises again behind it.
     """
     if steps <= BEYOND * length + 1:
         return None
-    return Finding(
-        Check.SCHEDULE,
-        certain=True,
-        sentence=f"{scheduler} was over after {count_of(length, 'step')}, and the training goes on "
-        "with a rate of 0",
-        advice="Make it as long as the training: batches of an epoch, times epochs, divided by the "
-        "accumulation",
-        step=steps,
-    )
+    fault = RISING_AGAIN if repeats else OVER
+    return fault.found(steps, scheduler=scheduler, length=count_of(length, "step"))
 
 
 def unfit(scheduler: str, total: int, steps: int) -> Finding | None:
@@ -246,24 +246,3 @@ def too_long(
 def is_near(total: int, steps: int) -> bool:
     """Whether a schedule's total is that of a training, but for an epoch's last batches."""
     return abs(total / steps - 1) <= NEAR
-
-
-def rising_again(scheduler: str, half: int, steps: int) -> Finding | None:
-    """Reports a cosine schedule that rises again after its half period.
-
-    Args:
-        scheduler: its class.
-        half: its half period, T_max.
-        steps: those that it has made.
-    """
-    if not BEYOND * half + 1 < steps:
-        return None
-    return Finding(
-        Check.SCHEDULE,
-        certain=False,
-        sentence=f"{scheduler} was at its end after {count_of(half, 'step')} (T_max), and raises "
-        "the rate again since",
-        advice="Make T_max the number of times that it is stepped in the whole training, or use "
-        "CosineAnnealingWarmRestarts",
-        step=steps,
-    )

@@ -94,10 +94,10 @@ def _is_of_best(test: ast.expr, values: Mapping[str, Any]) -> bool:
     compares = any(
         isinstance(node, ast.Compare) and isinstance(node.ops[0], ORDERS) for node in ast.walk(test)
     )
-    best = [value for name, value in _named(test, values) if BEST.search(name)]
     return any(
         value is True or (compares and (isinstance(value, float) or hasattr(value, "dtype")))
-        for value in best
+        for name, value in _named(test, values)
+        if BEST.search(name)
     )
 
 

@@ -150,15 +150,11 @@ class Schedules:
         self._look_for_resumed(optimizer, steps)
         if not is_still:
             self._moved.add(optimizer)
-        elif optimizer in self._moved and not any(
-            _is_of(scheduler, optimizer) for scheduler in self.totals
-        ):
-            finding = schedule.stopped(type(optimizer).__name__, self._still[optimizer])
-            where = next(
-                (self.places[scheduler] for scheduler in schedulers),
-                self.optimizers[optimizer].where,
-            )
-            report(finding, where=where, step=steps + 1)
+        elif optimizer in self._moved and self._still[optimizer] == schedule.STILL:
+            found = schedule.STOPPED.found(steps + 1, optimizer=type(optimizer).__name__)
+            places = [*(self.places[each] for each in schedulers), self.optimizers[optimizer].where]
+            if not any(_is_of(scheduler, optimizer) for scheduler in self.totals):
+                report(found, where=places[0])
         for scheduler in schedulers:
             if steps == FORESEEN:
                 self._foresee(scheduler, steps)
@@ -232,10 +228,8 @@ class Schedules:
         """Compares a schedule's steps with those of its optimizer."""
         where, name = self.places[scheduler], type(scheduler).__name__
         length, half, done = length_of(scheduler), half_period(scheduler), int(scheduler.last_epoch)
-        if is_still and length:
-            report(schedule.over(name, length, done), where=where)
-        if half:
-            report(schedule.rising_again(name, half, done), where=where)
+        if end := half or (length if is_still else None):
+            report(schedule.over(name, end, done, repeats=bool(half)), where=where)
         if is_begin:
             seen = self._seen.setdefault(scheduler, [])
             seen.append((int(scheduler.last_epoch), self.passes))

@@ -321,6 +321,9 @@ def test_schedules_that_do_not_fit() -> None:
     assert "at most 0.2 of" in told.sentence
     assert schedule.over("LambdaLR", 8, 13) is None
     assert schedule.over("LambdaLR", 8, 14) is not None
+    again = schedule.over("CosineAnnealingLR", 8, 14, repeats=True)
+    assert again is not None
+    assert "raises the rate again" in again.sentence
     rates: list[tuple[str, dict[str, object], object]] = [
         ("WarmupLR", {"warmup_max_lr": 1e-5}, 1e-5),
         ("WarmupLR", {}, 0.001),
@@ -379,15 +382,6 @@ def test_totals_that_a_trainer_is_given(total: int, says: str) -> None:
     """A total far above or below the Trainer's is found."""
     found = schedule.unfit("LambdaLR", total, 100)
     assert says in found.sentence if found and says else found is None
-
-
-def test_rates_that_rise_again_or_stop() -> None:
-    """A cosine past its half period, or a rate of 0 in five looks in a row."""
-    assert schedule.rising_again("CosineAnnealingLR", 8, 13) is None
-    assert schedule.rising_again("CosineAnnealingLR", 8, 14) is not None
-    assert [schedule.stopped("SGD", looks) is not None for looks in (4, 5, 6)] == [
-        *(False, True, False)
-    ]
 
 
 @table(

@@ -433,6 +433,12 @@ def test_schedules_of_nobody_and_of_nothing(told: Told) -> None:
     counter.places[torch.optim.lr_scheduler.LambdaLR(still, lambda _step: 0)] = "train.py:10"
     train(model, still)
     assert "has been 0 in all 10 steps" in told()[-1].sentence
+    falling = watched(torch.optim.SGD(parameters, lr=0.1))
+    schedule = torch.optim.lr_scheduler.LambdaLR(falling, lambda step: step < 3)
+    counter.places[schedule] = "train.py:11"
+    train(model, falling, before=lambda _step: schedule.step())
+    assert "has fallen to 0, but the training continues" in told()[-1].sentence
+    assert told()[-1].where == "train.py:11"
 
 
 def test_passes_of_means(told: Told) -> None:
