@@ -93,23 +93,23 @@ class Padded:
 padding = Padded()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sum:
-    """A gradient that was summed.
+    """A gradient that is summed.
 
     Attributes:
         model: a reference to the model.
         name: the parameter's.
-        before: elements before the sum.
-        after: elements after it.
         where: the user's line.
+        before: elements before the sum.
+        after: elements after it; None until then.
     """
 
     model: weakref.ref[Any]
     name: str
-    before: Copy
-    after: Copy
     where: str
+    before: Copy
+    after: Copy | None = None
 
 
 class Reduced:
@@ -117,19 +117,18 @@ class Reduced:
 
     Attributes:
         left: reductions of this step to inspect.
-        noted: the gradient that was summed in this step.
     """
 
     def __init__(self) -> None:
         self.left = LOOKS
-        self.noted: Sum | None = None
-        self._begun: tuple[Any, str, Copy] | None = None
-        self._waiting: list[tuple[Sum, Copy]] = []
+        self._is_over = False
+        self._sum: Sum | None = None  # the last one of this step
+        self._used: list[tuple[tuple[Copy, Copy, Copy], str]] = []  # by step, with its line
 
     def begin(self, tensor: Any) -> None:
         """Samples a gradient that is about to be reduced."""
         self.left -= 1
-        self._begun = None
+        self._sum = None
         if not tensor.is_floating_point() or not observations.steps_of_all():
             return
         place = tensor.data_ptr(), tensor.numel()
@@ -137,38 +136,34 @@ class Reduced:
             for name, parameter in model.named_parameters():
                 grad = parameter.grad
                 if grad is not None and (grad.data_ptr(), grad.numel()) == place:
-                    copy = _copied(grad)
-                    self._begun = None if copy is None else (model, name, copy)
+                    if before := _copied(grad):
+                        self._sum = Sum(weakref.ref(model), name, user_place(), before)
                     return
 
     def end(self, tensor: Any) -> None:
         """Samples the gradient again after it was reduced."""
-        begun, self._begun = self._begun, None
-        after = None if begun is None else _copied(tensor)
-        if begun is not None and after is not None:
-            model, name, before = begun
-            self.noted = Sum(weakref.ref(model), name, before, after, user_place())
+        if self._sum is not None:
+            self._sum.after = _copied(tensor)
             self.left = 0
 
     def step(self, _optimizer: Any, step: int) -> None:
         """Samples the gradient that an optimizer gets; judges earlier ones."""
-        noted, self.noted = self.noted, None
+        noted, self._sum = self._sum, None
         model = None if noted is None else noted.model()
-        if noted is not None and model is not None:
+        if noted is not None and noted.after is not None and model is not None:
             used = _copied(model.get_parameter(noted.name).grad)
             if used is not None:
-                self._waiting.append((noted, used))
-        is_open = step <= STEPS + 1
-        for noted, used in self._waiting[:-1]:
-            copies = noted.before, noted.after, used
+                self._used.append(((noted.before, noted.after, used), noted.where))
+        self._is_over |= step > STEPS + 1
+        for copies, where in self._used[:-1]:
             if all(copy.is_there for copy in copies):
                 before, after, now = (copy.parts()[0] for copy in copies)
                 found = divided.summed_again(before, after, now, data_parallel.world())
-                report(found, where=noted.where)
-                is_open = False
-        self.left = LOOKS if is_open else 0
-        if not is_open:
-            self._waiting.clear()
+                report(found, where=where)
+                self._is_over = True
+        self.left = 0 if self._is_over else LOOKS
+        if self._is_over:
+            self._used.clear()
 
 
 def _copied(gradient: Any) -> Copy | None:
