@@ -53,7 +53,6 @@ from .checks import (
     held_parameters,
     loaded_parts,
     loader_passes,
-    local_evaluations,
     mixing,
     optimizers,
     passes,
@@ -108,7 +107,7 @@ GUARDS: tuple[Guard, ...] = (
     *(copied_models, averages, loaded_parts, loaded_settings, pretrained, position_tables),
     *(resumed_averages, held_parameters, replicas, resumes, sampled_gradients, saves, backward),
     *(schedules, schedule_calls, sharded_begin, texts, zeroed_rows),
-    *(collectives, data_sets, loader_passes, local_evaluations, samplers, worker_draws),
+    *(collectives, data_sets, loader_passes, samplers, worker_draws),
     *(evaluated_attention, mixing, watched),
 )
 

@@ -15,11 +15,11 @@ from ...core.private_names import LOADER_ITERATOR
 from ...evidence.observations import observations
 from . import epochs
 from .batches import draws, overlap
+from .collectives import local_evaluations
 from .data_sets import data_sets
 from .epochs import seeds
 from .evaluations import evaluations, phase
 from .first_steps import first_steps
-from .local_evaluations import local_evaluations
 from .losses import first_losses
 from .reporting import is_on, safely
 from .samplers import unshuffled

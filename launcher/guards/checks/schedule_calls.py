@@ -15,7 +15,7 @@ from ...checks.finding import Check
 from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import user_frames, user_place
-from .local_evaluations import decide
+from .collectives import decide
 from .models import parameters_of
 from .replicas import unjudged
 from .reporting import is_on, report, report_here, safely

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from safe_launch.checks.finding import VARIABLE, Check
+from safe_launch.evidence.observations import observations
+from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards.checks import discarded, graphs, losses, schedule_lengths
 from safe_launch.guards.divided_data import digest_of_all
 from support.lazy import Lazy
@@ -185,3 +188,22 @@ def test_digests_of_data_sets() -> None:
     assert digest_of_all(Files(["a", "b"])) == digest_of_all(Files(["a", "b"])) != ""
     assert digest_of_all(Files(["a", "b"])) != digest_of_all(Files(["a", "c"]))
     assert digest_of_all(Files(SimpleNamespace())) == ""
+
+
+def test_norms_that_are_not_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a norm layer itself isn't replaced in place."""
+    monkeypatch.setenv(VARIABLE, ",".join(Check))
+    sent: list[Message] = []
+    observations.report_to(sent.append)
+    nn: Any = torch.nn
+    kind = type("SyncBatchNorm", (nn.SyncBatchNorm,), {})
+    method = classmethod(nn.SyncBatchNorm.convert_sync_batchnorm.__func__)
+    kind.convert_sync_batchnorm = method  # type: ignore[attr-defined]
+    module: Any = ModuleType("torch.nn.modules.batchnorm")
+    module.SyncBatchNorm = kind
+    discarded.install(module)
+    kind.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(4)))  # type: ignore[attr-defined]
+    assert not sent
+    kind.convert_sync_batchnorm(nn.BatchNorm1d(4))  # type: ignore[attr-defined]
+    (found,) = (each.finding for each in sent if isinstance(each, Found))
+    assert "convert_sync_batchnorm is dropped" in found.line
