@@ -49,20 +49,6 @@ BEST = re.compile(r"best|lowest|highest", re.IGNORECASE)
 ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
-class Collectives:
-    """The collectives of a process.
-
-    Attributes:
-        count: how many the script has called.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-
-
-collectives = Collectives()
-
-
 class Padded:
     """Evaluations whose samples are repeated so that each rank has as many.
 
@@ -111,19 +97,19 @@ class LocalEvaluations:
 
     Attributes:
         is_open: whether to look at further decisions.
+        has_exchanged: whether the ranks have exchanged anything since it began.
     """
 
     def __init__(self) -> None:
         self.is_open = True
+        self.has_exchanged = False
         self._is_whole = False
-        self._count = -1  # collectives when it began; -1: none has begun since the last training
 
     def begun(self, wait: Wait, loader: Any, now: Phase) -> None:
         """Notes an evaluation that begins; a training ends the last one."""
-        self._is_whole, self._count = False, -1
+        self._is_whole = self.has_exchanged = False
         is_evaluation = now is Phase.EVALUATION and self.is_open
         if is_evaluation and observations.steps_of_all() and is_divided(loader):
-            self._count = collectives.count
             wait(len(loader), self.drawn)
 
     def drawn(self) -> None:
@@ -133,7 +119,7 @@ class LocalEvaluations:
     @property
     def is_alone(self) -> bool:
         """Whether one has ended, and the ranks have exchanged nothing since it began."""
-        return self.is_open and self._is_whole and self._count == collectives.count
+        return self.is_open and self._is_whole and not self.has_exchanged
 
     def decide(self, what: str) -> None:
         """Reports a decision by it."""
@@ -234,17 +220,17 @@ def install(module: ModuleType) -> None:
         return
     early_steps.looking(Check.GRADIENTS, reduced.step)
     for name in filter(module.__dict__.__contains__, EXCHANGES):
-        wrap = _summing if name == "all_reduce" else _counted
+        wrap = _summing if name == "all_reduce" else _noting
         setattr(module, name, wrap(getattr(module, name)))
 
 
-def _counted(function: Any) -> Any:
+def _noting(function: Any) -> Any:
     import torch
 
     @functools.wraps(function)
     def exchange(*args: Any, **kwargs: Any) -> Any:
         if not torch.compiler.is_compiling():
-            collectives.count += 1
+            local_evaluations.has_exchanged = True
         return function(*args, **kwargs)
 
     return exchange
@@ -258,7 +244,7 @@ def _summing(function: Any) -> Any:
     def all_reduce(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return function(tensor, *args, **kwargs)
-        collectives.count += 1
+        local_evaluations.has_exchanged = True
         is_looking = reduced.left > 0 and is_on(Check.GRADIENTS)
         if is_looking:
             safely(Check.GRADIENTS, reduced.begin, tensor)

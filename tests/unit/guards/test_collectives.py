@@ -16,7 +16,6 @@ from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards import data_parallel
 from safe_launch.guards.checks import collectives as guard
 from safe_launch.guards.checks import schedule_calls
-from safe_launch.guards.checks.collectives import collectives
 from safe_launch.guards.checks.evaluations import Phase
 from safe_launch.guards.checks.losses import RANKS
 from safe_launch.guards.checks.user_source import is_written_division
@@ -60,7 +59,7 @@ def evaluated(*, is_whole: bool = True, is_divided: bool = True, exchanges: bool
     for batches, look in waiting if is_whole else ():
         assert batches == len(loader)
         look()
-    collectives.count += exchanges
+    noted.has_exchanged |= exchanges
 
 
 class Stopping:
