@@ -23,7 +23,6 @@ from .first_steps import first_steps
 from .losses import first_losses
 from .reporting import is_on, safely
 from .samplers import unshuffled
-from .schedule_lengths import epoch
 from .schedules import schedules
 from .worker_draws import worker_draws
 
@@ -45,9 +44,8 @@ def install(module: ModuleType) -> None:
 
     def begin(wrapped: Any, loader: Any, args: Any, kwargs: Any) -> Any:
         nonlocal left
-        schedules.accumulated.begin()
         with suppress(TypeError):  # a stream has no length
-            epoch.begin(loader)
+            schedules.begin(loader)
         if evaluations.left and is_on(Check.TRAINED):
             safely(Check.TRAINED, evaluations.begin)
         if not is_on(Check.DATA):

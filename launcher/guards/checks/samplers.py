@@ -12,7 +12,7 @@ from typing import Any
 import wrapt
 
 from ...checks import sampling
-from ...checks.finding import Check, Finding
+from ...checks.finding import Check
 from ...core.private_names import TARGET
 from ...evidence.observations import observations
 from .. import data_parallel
@@ -86,18 +86,11 @@ def _look(loader: Any, made: Any) -> None:
     ranks = data_parallel.world()
     if ranks < 2 or not type(made).__module__.startswith("accelerate."):
         return
-    data = loader.dataset
-    if isinstance(data, IterableDataset):
-        if is_by_rank(data, ranks):
-            report_here(_found("stream", data, ranks))
-        return
-    for sampler in samplers_of(loader):
-        if is_by_rank(sampler, ranks) and _is_share(loader, sampler, ranks):
-            report_here(_found("sampler", sampler, ranks))
-
-
-def _found(what: str, maker: Any, ranks: int) -> Finding:
-    return sampling.DIVIDED_AGAIN.found(what=what, kind=type(maker).__name__, ranks=ranks)
+    is_stream = isinstance(loader.dataset, IterableDataset)
+    for maker in (loader.dataset,) if is_stream else samplers_of(loader):
+        if is_by_rank(maker, ranks) and (is_stream or _is_share(loader, maker, ranks)):
+            seen = {"what": "stream" if is_stream else "sampler", "kind": type(maker).__name__}
+            report_here(sampling.DIVIDED_AGAIN.found(ranks=ranks, **seen))
 
 
 def is_by_rank(maker: Any, ranks: int) -> bool:

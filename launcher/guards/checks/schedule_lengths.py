@@ -113,28 +113,6 @@ def _positive(number: object) -> int | None:
     return number if isinstance(number, int) and number > 0 else None
 
 
-class Epoch:
-    """The epoch that is being trained.
-
-    Attributes:
-        batches: of this rank, by the loader begun last with gradients enabled; 0 if it has no
-            length.
-    """
-
-    batches = 0
-
-    def begin(self, loader: Any) -> None:
-        """Records a loader whose batches begin; not one of an evaluation."""
-        import torch
-
-        if torch.is_grad_enabled():
-            self.batches = 0
-            self.batches = len(loader)  # a stream has none, and raises
-
-
-epoch = Epoch()
-
-
 def planned(names: re.Pattern[str]) -> set[int]:
     """The numbers of these names among the variables of the user's functions that are running."""
     return {number for values in user_values() for number in _numbers(values, names)}

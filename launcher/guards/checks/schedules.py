@@ -19,7 +19,7 @@ from ..callers import user_place
 from .accumulation import Accumulated, Clipped
 from .models import parameters_of
 from .reporting import is_on, report, safely
-from .schedule_lengths import EPOCHS, epoch, given_steps, half_period, length_of, planned
+from .schedule_lengths import EPOCHS, given_steps, half_period, length_of, planned
 
 TRAINER = "transformers.trainer"
 HOOKED = ("torch.optim.lr_scheduler", TRAINER)
@@ -64,6 +64,8 @@ class Schedules:
 
     Attributes:
         passes: backward passes so far.
+        batches: of this rank, by the loader begun last with gradients enabled; 0 if it has no
+            length.
         places: the user's lines that created the schedules.
         totals: of schedules with a total.
         optimizers: the watched optimizers.
@@ -73,7 +75,7 @@ class Schedules:
     """
 
     def __init__(self) -> None:
-        self.passes = 0
+        self.passes = self.batches = 0
         self.totals: weakref.WeakKeyDictionary[Any, Total] = weakref.WeakKeyDictionary()
         self._used: dict[int, int] = {}  # by parameter: passes before the last step with it
         self.places: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -87,6 +89,15 @@ class Schedules:
         self._continued: weakref.WeakSet[Any] = weakref.WeakSet()  # until their next step
         self._seen: weakref.WeakKeyDictionary[Any, list[tuple[int, int]]]
         self._seen = weakref.WeakKeyDictionary()  # by schedule: its steps and the passes
+
+    def begin(self, loader: Any) -> None:
+        """Records a loader whose batches begin; not one of an evaluation."""
+        import torch
+
+        self.accumulated.begin()
+        if torch.is_grad_enabled():
+            self.batches = 0
+            self.batches = len(loader)  # a stream has none, and raises
 
     def made(self, scheduler: Any) -> None:
         """Records a new schedule, whose step counts are set."""
@@ -205,13 +216,13 @@ class Schedules:
     def _foresee(self, scheduler: Any, steps: int) -> None:
         """Compares a schedule with the epochs that the script plans, before the third step."""
         total = self.totals.get(scheduler)
-        if total is None or not total.steps or total.before[0] or not epoch.batches:
+        if total is None or not total.steps or total.before[0] or not self.batches:
             return
         accumulation, rest = divmod(self.passes - total.before[1], steps + 1)
         made = int(scheduler.last_epoch) - self._begun[scheduler]
         if rest or not accumulation or abs(steps * total.ranks - made) > total.ranks:
             return  # it is stepped otherwise than its optimizer
-        an_epoch = -(-epoch.batches // accumulation) * total.ranks
+        an_epoch = -(-self.batches // accumulation) * total.ranks
         lengths = [an_epoch * epochs for epochs in planned(EPOCHS) if epochs > 0]
         if any(schedule.is_near(total.steps, length) for length in lengths):
             return

@@ -1,17 +1,22 @@
-"""Data sets and loaders that begin: weights, attributes and subsets, each with right ones."""
+"""Data sets and loaders that begin: weights, subsets, orders and draws, each with right ones."""
 
 from __future__ import annotations
 
+import mmap
+import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
+from safe_launch.guards.checks import worker_draws
 from safe_launch.guards.checks.data_sets import DataSets
+from safe_launch.guards.checks.epochs import Seeds
 from safe_launch.guards.checks.evaluations import Phase
-from safe_launch.guards.checks.samplers import is_by_rank, is_divided, samplers_of
+from safe_launch.guards.checks.samplers import Unshuffled, is_by_rank, is_divided, samplers_of
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -190,3 +195,102 @@ def test_samplers() -> None:
     assert not is_divided(data.DataLoader(range(8), sampler=alone))
     own = [[0, 1], [2, 3]]
     assert list(samplers_of(data.DataLoader(range(8), batch_sampler=own))) == [own, None]
+
+
+@pytest.mark.parametrize(
+    ("order", "more", "is_found"),
+    [
+        ("sorted", {}, True),
+        ("sorted", {"shuffle": True}, False),
+        ("mixed", {}, False),
+        ("one", {}, False),
+        ("numbers", {}, False),
+    ],
+)
+def test_the_order_of_labels(
+    told: Told, order: str, more: Any, monkeypatch: pytest.MonkeyPatch, *, is_found: bool
+) -> None:
+    """Class by class, without shuffling; not if there is one class, or one for each sample."""
+    steps = 0
+    monkeypatch.setattr(observations, "steps_of_all", lambda: steps)
+    labels = torch.arange(96)
+    labels = {"sorted": labels // 24, "mixed": labels % 4, "one": labels * 0}.get(order, labels)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(labels), 8, **more)
+    noted = Unshuffled()
+    noted.begin(loader, Phase.EVALUATION)
+    assert not noted.rows
+    noted.begin(loader, Phase.TRAINING)
+    head = torch.nn.Embedding(96, 96)
+    for (batch,) in loader:
+        if noted.rows:
+            noted.look(torch.nn.functional.cross_entropy(head(batch), batch))
+        steps += 1
+    noted.begin(loader, Phase.TRAINING)
+    assert len(told()) == is_found
+
+
+@pytest.mark.parametrize("kind", ["again", "once", "by epoch", "unused", "another"])
+def test_seeds(told: Told, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set anew in each epoch; silent if nothing is drawn, or for another optimizer."""
+    steps = 0
+    monkeypatch.setattr(observations, "steps_of_all", lambda: steps)
+    noted, optimizer = Seeds(), SimpleSet()
+    waiting: list[Any] = []
+    torch.manual_seed(7)
+    for epoch in range(3):
+        waiting.clear()
+        if kind != "once":
+            torch.manual_seed(epoch if kind == "by epoch" else 0)
+        optimizer = SimpleSet() if kind == "another" else optimizer
+        noted.begin(Phase.TRAINING)
+        torch.rand(1)
+        noted.begun(lambda *asked: waiting.append(asked), Phase.TRAINING)
+        ((batches, look),) = waiting or [(0, None)]
+        for batch in range(1, 5):
+            if kind != "unused":
+                torch.rand(1)
+            if batch == batches:
+                look()
+            steps += 1
+            if noted.is_waiting:
+                noted.step(optimizer)
+    assert len(told()) == (kind == "again")
+
+
+class SimpleSet(SimpleNamespace):
+    """An object that can be referred to."""
+
+    __hash__ = object.__hash__
+
+
+class Noise:
+    """Samples by a generator that the data set holds."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind, self.chance = kind, random.Random(0)
+
+    def __getitem__(self, place: int) -> float:
+        if self.kind == "by place":
+            self.chance.seed(place)
+        return float(place) if self.kind == "unused" else self.chance.random()
+
+
+@pytest.mark.parametrize("kind", ["again", "by place", "unused", "seeded", "same"])
+def test_draws_of_workers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal states in two epochs, moved alike by other samples."""
+    worker = SimpleNamespace(id=1)
+    monkeypatch.setattr("torch.utils.data.get_worker_info", lambda: worker)
+    boards: list[mmap.mmap] = []
+    for epoch in range(2):
+        samples = Noise(kind)
+        if kind == "seeded":
+            samples.chance.seed(epoch)
+        fetcher = SimpleNamespace(
+            dataset=samples, fetch=lambda places, of=samples: [of[place] for place in places]
+        )
+        board = mmap.mmap(-1, worker_draws.RECORD * worker_draws.WORKERS)
+        worker_draws._watch(fetcher, board)
+        assert len(fetcher.fetch([0, 5 + (kind != "same") * epoch])) == 2
+        boards.append(board)
+    found = worker_draws._repeated(*boards)
+    assert found == ("the data set's chance" if kind == "again" else "")

@@ -17,7 +17,6 @@ from safe_launch.guards.checks import (
     graphs,
     loaded_parts,
     saves,
-    schedule_lengths,
     schedules,
     texts,
 )
@@ -525,7 +524,7 @@ def test_schedules_that_will_not_fit(
 ) -> None:
     """A total of batches is known by the script's number of epochs, before the third step."""
     counter = schedules.schedules
-    monkeypatch.setattr(schedule_lengths.epoch, "batches", batches)
+    monkeypatch.setattr(schedules.schedules, "batches", batches)
     optimizer = watched(torch.optim.SGD(net().parameters(), lr=0.1))
     schedule = torch.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=total)
     counter.places[schedule] = "train.py:3"
