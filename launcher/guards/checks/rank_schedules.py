@@ -9,7 +9,6 @@ from __future__ import annotations
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -20,8 +19,9 @@ from ...checks.schedule import BEYOND
 from ...core.errors import EXPLAINED
 from ...core.quantities import count_of
 from ...evidence.observations import observations
+from .. import data_parallel
 from ..callers import user_place
-from .reporting import is_on, report_here, safely
+from .reporting import is_on, report_here
 from .schedule_lengths import EPOCHS, LIMIT, STEPS, half_period, length_of, planned, turns_of
 from .schedules import schedules
 
@@ -56,30 +56,30 @@ _schedules: weakref.WeakKeyDictionary[Any, _Schedule] = weakref.WeakKeyDictionar
 
 def install(module: ModuleType) -> None:
     """Wraps accelerate's scheduler."""
-    wrap = partial(wrapt.wrap_function_wrapper, module)
-    wrap("AcceleratedScheduler.__init__", partial(_made, module))
-    wrap("AcceleratedScheduler.step", partial(_stepped, module))
+    wrapt.wrap_function_wrapper(module, "AcceleratedScheduler.__init__", _made)
+    wrapt.wrap_function_wrapper(module, "AcceleratedScheduler.step", _stepped)
 
 
-def _made(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
+def _made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
     wrapped(*args, **kwargs)
-    safely(Check.SCHEDULE, schedules.wrapped, instance.scheduler, instance)
     with suppress(Exception):  # a schedule that can't be read isn't judged
-        kind, ranks = instance.scheduler, module.AcceleratorState().num_processes
-        is_by_rank = ranks > 1 and instance.step_with_optimizer and not instance.split_batches
-        if is_by_rank and is_on(Check.SCHEDULE):
+        kind = instance.scheduler
+        is_by_rank = instance.step_with_optimizer and not instance.split_batches
+        ranks = data_parallel.world() if is_by_rank else 1
+        schedules.wrapped(kind, ranks)
+        if ranks > 1 and is_on(Check.SCHEDULE):
             half, made = half_period(kind), _steps_of(instance)
             length, turns = half or length_of(kind), turns_of(kind)
             about = _Schedule(length, user_place(), bool(half), made=made, turns=turns)
             _schedules[instance] = about
 
 
-def _stepped(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+def _stepped(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     result = wrapped(*args, **kwargs)
     schedule = _schedules.get(instance)
     if schedule is not None:
         with suppress(Exception):
-            ranks, state = module.AcceleratorState().num_processes, instance.gradient_state
+            ranks, state = data_parallel.world(), instance.gradient_state
             is_skipped = any(optimizer.step_was_skipped for optimizer in instance.optimizers)
             is_step = state.sync_gradients and not is_skipped
             schedule.steps += is_step

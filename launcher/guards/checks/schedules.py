@@ -120,12 +120,11 @@ class Schedules:
         about = steps * total.ranks, accumulation, data_parallel.world()
         report(schedule.too_long(total.kind, total.steps, *about), where=total.where)
 
-    def wrapped(self, scheduler: Any, wrapper: Any) -> None:
-        """Records accelerate's wrapper of a schedule, which steps it, once a rank if so made."""
+    def wrapped(self, scheduler: Any, ranks: int) -> None:
+        """Records accelerate's wrapper of a schedule, which steps it so many times at once."""
         self.places.pop(scheduler, None)
-        total = self.totals.get(scheduler)
-        if total is not None and wrapper.step_with_optimizer and not wrapper.split_batches:
-            total.ranks = data_parallel.world()
+        if total := self.totals.get(scheduler):
+            total.ranks = ranks
 
     def of_trainer(self, scheduler: Any, steps: int | None) -> None:
         """Records a Trainer's schedule and its planned steps; None if the Trainer created it."""

@@ -23,8 +23,6 @@ Made = Callable[[Any], Any]
 class AcceleratedScheduler:
     """A partial stand-in for accelerate's."""
 
-    ranks = 4
-
     def __init__(
         self,
         scheduler: Any,
@@ -44,12 +42,12 @@ class AcceleratedScheduler:
 def told(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """The findings on a training with a schedule."""
     monkeypatch.setenv(VARIABLE, "schedule")
+    monkeypatch.setenv("WORLD_SIZE", "4")
     sent: list[Message] = []
     observations.report_to(sent.append)
     module = ModuleType("accelerate.scheduler")
     held: Any = module
     held.AcceleratedScheduler = AcceleratedScheduler
-    held.AcceleratorState = lambda: SimpleNamespace(num_processes=AcceleratedScheduler.ranks)
     for name in ("__init__", "step"):
         monkeypatch.setattr(AcceleratedScheduler, name, vars(AcceleratedScheduler)[name])
     rank_schedules.install(module)
@@ -131,7 +129,7 @@ def test_a_muted_check(told: Callable[..., list[str]], monkeypatch: pytest.Monke
 
 def test_a_single_rank(told: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     """With one rank the schedule steps once."""
-    monkeypatch.setattr(AcceleratedScheduler, "ranks", 1)
+    monkeypatch.setenv("WORLD_SIZE", "1")
     assert told(of_transformers(5)) == []
 
 
