@@ -84,7 +84,7 @@ def _begun(wrapped: Any, loader: Any, args: Any, kwargs: Any) -> Any:
     safely(Check.DATA, worker_draws.begun, wait, loader)
     safely(Check.DATA, local_evaluations.begun, wait, loader, now)
     if waiting:
-        _waiting[iterator] = 0, waiting
+        safely(Check.DATA, _waiting.__setitem__, iterator, (0, waiting))
     return iterator
 
 
