@@ -104,6 +104,17 @@ def same_batch(digests: Sequence[str], steps: Sequence[int]) -> Finding | None:
     )
 
 
+def judgements(faults: Sequence[Fault], batches: Sequence[Sequence[bool]]) -> list[Finding | None]:
+    """Judges faults.
+
+    Args:
+        faults: those that a batch is asked for.
+        batches: whether each of the first ones shows each of them.
+    """
+    shown = zip(*batches, strict=True)
+    return [fault.judged(each) for fault, each in zip(faults, shown, strict=True)]
+
+
 IGNORED_LABELS = Fault(
     f"every label of the first {BATCHES} batches is -100, which the loss ignores: nothing is "
     "trained",

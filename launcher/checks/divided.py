@@ -28,7 +28,6 @@ def summed(counts: Sequence[int]) -> Finding | None:
         return None
     return Finding(
         Check.DIVIDED,
-        certain=False,
         sentence=f"each step adds up the gradients of {counts[0]} backward passes, each of a mean "
         f"that isn't divided: they are {counts[0]} times those of one batch",
         advice="Divide the loss by the number of passes, unless the rate is chosen for their sum",
@@ -48,7 +47,6 @@ def cleared(counts: Sequence[tuple[int, int]]) -> Finding | None:
     passes, lost = counts[0]
     return Finding(
         Check.GRADIENTS,
-        certain=False,
         sentence=f"each step gets the gradients of only the last of {passes} backward passes: "
         f"those of {count_of(lost, 'pass')} are cleared before they are used",
         advice="Call zero_grad() once after each step, not before each pass (nor in accelerate's "
@@ -61,7 +59,6 @@ def clipped_early() -> Finding:
     """Reports gradients that are clipped before a step's last backward pass."""
     return Finding(
         Check.GRADIENTS,
-        certain=False,
         sentence="gradients are clipped before the step's last backward pass: another pass adds to "
         "the clipped ones, so that batches count differently, and the sum isn't limited",
         advice="Clip once a step, after its last backward pass (with accelerate: if "
@@ -81,7 +78,6 @@ def counted_twice(passes: Sequence[int], accumulation: int) -> Finding | None:
         return None
     return Finding(
         Check.DIVIDED,
-        certain=False,
         sentence=f"engine.step() is called once for {count_of(accumulation, 'backward pass')}, and "
         f"the engine makes a step at every {accumulation} calls: weights change every "
         f"{count_of(accumulation**2, 'pass')}",
@@ -100,7 +96,6 @@ def undivided(function: str, factor: int, *, is_passed: bool = False) -> Finding
     """
     return Finding(
         Check.DIVIDED,
-        certain=False,
         sentence=f"{function} ignores num_items_in_batch, by which the Trainer takes its loss for "
         f"divided: gradients are {factor} times those of its mean",
         advice="Divide the sum of the loss by num_items_in_batch, if it is given"
@@ -121,7 +116,6 @@ def left_over(passes: int, left: int) -> Finding:
     """
     return Finding(
         Check.GRADIENTS,
-        certain=False,
         sentence=f"the step adds up the gradients of {passes} backward passes, {left} of them left "
         f"over by the epoch before: most steps use {passes - left}",
         advice="Make a step after an epoch's last batch too, or clear the gradients there",
@@ -132,7 +126,6 @@ def summed_labels() -> Finding:
     """Reports a sum over all labels as the loss."""
     return Finding(
         Check.DIVIDED,
-        certain=False,
         sentence="the loss is the sum over all labels, and nothing divides it: gradients grow with "
         "the number of labels, and clipping leaves little but their direction",
         advice="Divide it by the number of labels that count, over all ranks and passes of a step",
@@ -140,14 +133,16 @@ def summed_labels() -> Finding:
     )
 
 
-def multiplied(ranks: int) -> Finding:
-    """Reports a mean that is multiplied by the number of ranks before its backward pass."""
+def by_ranks(ranks: int, *, is_multiplied: bool) -> Finding:
+    """Reports a mean that is multiplied or divided by the number of ranks."""
+    how, size = ("times", "large") if is_multiplied else ("divided by", "small")
     return Finding(
         Check.DIVIDED,
-        certain=False,
-        sentence=f"the loss is a mean times the number of ranks: DistributedDataParallel averages "
-        f"gradients over the ranks, and they are {ranks} times too large",
-        advice="Don't multiply it, unless it is divided by a number of all ranks' samples",
+        sentence=f"the loss is a mean {how} the number of ranks: DistributedDataParallel averages "
+        f"gradients over the ranks, and they are {ranks} times too {size}",
+        advice="Don't multiply it, unless it is divided by a number of all ranks' samples"
+        if is_multiplied
+        else "Don't divide it: backward() averages over the ranks",
         step=1,
     )
 
@@ -172,7 +167,6 @@ def summed_again(
         return None
     return Finding(
         Check.GRADIENTS,
-        certain=False,
         sentence="gradients are summed over the ranks by all_reduce after "
         f"DistributedDataParallel has averaged them: they are {ranks} times too large",
         advice="Leave the all_reduce out: backward() has averaged them",

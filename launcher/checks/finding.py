@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..core.limits import Count, Line
@@ -59,7 +59,7 @@ class Finding:
     """
 
     check: Check
-    certain: bool
+    certain: bool = field(default=False, kw_only=True)
     sentence: Line
     advice: Line = ""
     step: Count | None = None
@@ -105,7 +105,7 @@ class Fault:
     def found(self, step: int | None = None, /, **seen: object) -> Finding:
         """Reports the fault, with what was observed at an optimizer step."""
         sentence, advice = (text.format(**seen) for text in (self.sentence, self.advice))
-        return Finding(self.check, self.certain, sentence, advice, step)
+        return Finding(self.check, sentence, advice, step, certain=self.certain)
 
     def judged(self, shown: Sequence[bool]) -> Finding | None:
         """Reports the fault.

@@ -1,11 +1,12 @@
-"""Checks that losses are given what they are defined for."""
+"""Checks that losses are given what they are defined for: probabilities, negatives, rewards."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from .finding import Check, Finding
+from .finding import BATCHES, Check, Fault, Finding
 
 CALLS = 3
 """Calls of a loss that must agree."""
@@ -19,6 +20,21 @@ OUTSIDE = 0.5
 """Distance from 0..1 of targets that smoothing doesn't explain."""
 CLASSES = 1000
 """Least number of classes by which nobody divides a loss willingly."""
+SHOWING = 2
+"""Least number of contrastive batches that show a fault."""
+SHARE = 0.1
+"""Least share of samples that are drawn twice."""
+STEPS = 10
+"""Batches whose advantages are inspected."""
+LEAST_P, FEW = 0.95, 20
+"""Sampling cuts much with a smaller top_p, or a top_k up to this."""
+
+MIXED_GROUPS = Fault(
+    "groups of completions have several prompts: advantages compare answers to different questions",
+    "Keep the trainer's sampler, which repeats each prompt num_generations times, or do the same "
+    "in one's own",
+    certain=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +44,8 @@ class Given:
     Attributes:
         most: the largest element of the input.
         least: the smallest.
-        lowest: the smallest sum of a row's elements.
-        highest: the largest.
+        highest: the largest sum of a row's elements.
+        lowest: the smallest.
         mass: the largest sum of a row's exponentials.
         rest: the smallest.
         target: the largest element of the target.
@@ -38,8 +54,8 @@ class Given:
 
     most: float = 0.0
     least: float = 0.0
-    lowest: float = 0.0
     highest: float = 0.0
+    lowest: float = 0.0
     mass: float = 1.0
     rest: float = 1.0
     target: float = 0.0
@@ -128,7 +144,6 @@ def divided_by_classes(classes: int, calls: Sequence[Given]) -> Finding | None:
         return None
     return Finding(
         Check.TRAINED,
-        certain=False,
         sentence='kl_div with reduction="mean" also divides by the number of classes, '
         f"{classes:,}: its value is so many times smaller than the divergence",
         advice='Take reduction="batchmean", and divide by the positions of a row if there are any',
@@ -155,5 +170,105 @@ def outside(function: str, calls: Sequence[Given]) -> Finding | None:
         sentence=f"{function} is given targets outside 0..1: they go from {least:.4g} to "
         f"{most:.4g}, and the loss falls without an end",
         advice="Scale the targets to 0..1, such as a mask of 0 and 255 by 255",
+        step=1,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """A batch of pairs.
+
+    Attributes:
+        samples: their number.
+        are_pairs: whether each sample's label is its own place.
+        repeated: samples whose text, or its other half, is also that of an earlier one.
+    """
+
+    samples: int
+    are_pairs: bool
+    repeated: int
+
+    @property
+    def is_conflicting(self) -> bool:
+        """Whether several positives are each other's negatives; not if all texts are one."""
+        return self.are_pairs and SHARE * self.samples <= self.repeated < self.samples - 1
+
+
+def false_negatives(batches: Sequence[Pairs]) -> Finding | None:
+    """Reports a contrastive loss of batches that have samples twice.
+
+    Args:
+        batches: the first.
+    """
+    shown = [one for one in batches if one.is_conflicting]
+    if len(batches) < BATCHES or len(shown) < SHOWING:
+        return None
+    return Finding(
+        Check.DATA,
+        sentence="a contrastive batch has samples twice: in one of the first batches "
+        f"{shown[0].repeated} of {shown[0].samples} have the text of another, and the loss takes "
+        "what fits it for a negative",
+        advice="Draw batches without duplicates (sentence-transformers: "
+        "batch_sampler=BatchSamplers.NO_DUPLICATES), or mask the scores of equal samples",
+        step=1,
+    )
+
+
+def alike(zeros: Sequence[bool], *, is_cut: bool) -> Finding | None:
+    """Reports rewards that never differ within a group.
+
+    Args:
+        zeros: whether all advantages of each of the first batches are zero.
+        is_cut: whether all of their completions have the maximum length.
+    """
+    if len(zeros) < STEPS or not all(zeros):
+        return None
+    why = ", and every completion is cut at max_completion_length" if is_cut else ""
+    advice = "Print some completions with their rewards: they may never match what is looked for"
+    return Finding(
+        Check.TRAINED,
+        sentence="the rewards teach nothing: those of a group are equal, so that all advantages of "
+        f"the first {STEPS} batches are 0{why}",
+        advice="Raise max_completion_length" if is_cut else advice,
+        step=STEPS,
+    )
+
+
+def are_mixed(prompts: Sequence[Any], size: int) -> bool:
+    """Whether a rank's prompts differ within a group; False if its groups aren't known.
+
+    Args:
+        prompts: of a batch, in order.
+        size: completions of a group, which are in a row over all ranks.
+    """
+    count = len(prompts)
+    if size < 2 or count < 2 or (count % size and size % count):
+        return False
+    width = min(size, count)
+    groups = (prompts[place : place + width] for place in range(0, count, width))
+    return any(prompt != group[0] for group in groups for prompt in group)
+
+
+def sampled_otherwise(options: Mapping[str, float | None]) -> Finding | None:
+    """Reports completions that are sampled from another distribution than the policy's.
+
+    Args:
+        options: the sampling options of the trainer.
+    """
+    top_p, top_k = options.get("top_p"), options.get("top_k")
+    penalty = options.get("repetition_penalty")
+    odd = {
+        "top_p": top_p is not None and top_p < LEAST_P,
+        "top_k": top_k is not None and 0 < top_k <= FEW,
+        "repetition_penalty": penalty is not None and penalty != 1,
+    }
+    words = [f"{name}={options[name]:g}" for name, is_odd in odd.items() if is_odd]
+    if not words:
+        return None
+    return Finding(
+        Check.TRAINED,
+        sentence="completions aren't sampled from the policy that is trained: "
+        f"{' and '.join(words)} cut its distribution, but its log-probabilities are of all tokens",
+        advice="Leave top_p, top_k and repetition_penalty at 1, 0 and 1 while it trains",
         step=1,
     )

@@ -1,4 +1,7 @@
-"""Checks of the texts in a decoder's first batches: their answers, and how they begin and end."""
+"""Checks of the texts in a decoder's first batches: their answers, and how they begin and end.
+
+Unless stated otherwise, rows are those of the first batches.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ..core.quantities import count_of
-from .finding import Check, Finding
+from .finding import Check, Fault, Finding
 
 ROWS = 16
 """Minimum rows to judge."""
@@ -17,6 +20,13 @@ UNANSWERED = 0.1
 """Least share of rows without a counted label for a finding."""
 ANSWER = 3
 """Labels that most rows count at least, unless they are a class or a number."""
+
+STARTED_TWICE = Fault(
+    "the decoder starts twice: the labels begin with decoder_start_token_id, and the model puts it "
+    "before them again",
+    "Remove the first label if it is model.config.decoder_start_token_id",
+    certain=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +80,7 @@ def answered(rows: Sequence[Row]) -> list[Row]:
 
 
 def endless(rows: Sequence[Row]) -> Finding | None:
-    """Reports texts of different lengths none of which has an end.
-
-    Args:
-        rows: of the first batches.
-    """
+    """Reports texts of different lengths none of which has an end."""
     texts = answered(rows)
     longest = max((row.length for row in texts), default=0)
     whole = [row for row in texts if row.length < longest]
@@ -86,7 +92,6 @@ def endless(rows: Sequence[Row]) -> Finding | None:
         return None
     return Finding(
         Check.DATA,
-        certain=False,
         sentence=f"the model doesn't learn to end a text: none of the first {len(rows)} texts has "
         f"an end-of-text token, though their lengths differ, from {min(lengths)} to "
         f"{count_of(longest, 'token')}",
@@ -104,7 +109,6 @@ def other_end(end: str, saved: Sequence[str]) -> Finding:
     """
     return Finding(
         Check.TRAINED,
-        certain=False,
         sentence=f"generation won't stop where the trained texts end: they end with {end}, and the "
         f"model's generation_config and config stop at {' and '.join(saved)}",
         advice=f"Set model.generation_config.eos_token_id (and model.config's) to the id of {end}",
@@ -113,11 +117,7 @@ def other_end(end: str, saved: Sequence[str]) -> Finding:
 
 
 def unanswered(rows: Sequence[Row]) -> Finding | None:
-    """Reports rows none of whose labels counts, beside others.
-
-    Args:
-        rows: of the first batches.
-    """
+    """Reports rows none of whose labels counts, beside others."""
     rows = [row for row in rows if row.length]
     without = [row for row in rows if not row.counted]
     is_some = len(without) >= max(3, UNANSWERED * len(rows)) and len(without) < len(rows)
@@ -129,7 +129,6 @@ def unanswered(rows: Sequence[Row]) -> Finding | None:
     why = f", all of them cut at {count_of(longest, 'token')}" if is_cut else ""
     return Finding(
         Check.DATA,
-        certain=False,
         sentence=f"a part of the texts isn't trained: {len(without)} of the first {len(rows)} have "
         f"no label that counts{why}",
         advice="Raise the maximum length, or cut the prompts and not the answers"
@@ -151,7 +150,6 @@ def begun_answers(rows: Sequence[Row], begin: int | None) -> Finding | None:
         return None
     return Finding(
         Check.DATA,
-        certain=False,
         sentence="the answers begin with the bos_token, behind their prompts: the model learns to "
         "write it",
         advice="Tokenize the answers with add_special_tokens=False",
@@ -176,7 +174,6 @@ def ended_prompts(rows: Sequence[Row], ends: Collection[int], begin: int | None)
         return None
     return Finding(
         Check.DATA,
-        certain=False,
         sentence="the prompts end with the eos_token, and so do the answers: the model learns to "
         "answer only behind an end of text, which a prompt at inference may not have",
         advice="Tokenize the prompts without it, e.g. with add_special_tokens=False",
@@ -197,28 +194,9 @@ def joined(rows: Sequence[Row]) -> Finding | None:
         return None
     return Finding(
         Check.DATA,
-        certain=False,
         sentence="rows hold several prompts with their answers, each behind an end-of-text token, "
         "and nothing keeps them apart: an answer is trained with the texts before it in sight",
         advice="Give each text position_ids from 0, and leave attention_mask out of the batch",
-        step=1,
-    )
-
-
-def started_twice(shown: Sequence[bool]) -> Finding | None:
-    """Reports labels of an encoder-decoder that begin with the token that starts the decoder.
-
-    Args:
-        shown: whether each of the first batches does, in all rows.
-    """
-    if len(shown) < 3 or not all(shown):
-        return None
-    return Finding(
-        Check.DATA,
-        certain=True,
-        sentence="the decoder starts twice: the labels begin with decoder_start_token_id, and the "
-        "model puts it before them again",
-        advice="Remove the first label if it is model.config.decoder_start_token_id",
         step=1,
     )
 
@@ -234,7 +212,6 @@ def unknown_rows(count: int, examples: str) -> Finding | None:
         return None
     return Finding(
         Check.TRAINED,
-        certain=False,
         sentence=f"the labels have {examples}, which the script has added to the tokenizer, and "
         "their embeddings aren't trained: they stay as they were made",
         advice="Train them as well, e.g. by trainable_token_indices or modules_to_save of the "

@@ -64,7 +64,7 @@ def weighted_by_class(weights: int, samples: int, *, certain: bool) -> Finding |
         return None
     return Finding(
         Check.DATA,
-        certain,
+        certain=certain,
         sentence=f"WeightedRandomSampler has {count_of(weights, 'weight')} for "
         f"{count_of(samples, 'sample')}: it draws the first {weights} alone",
         advice="Give it a weight for each sample, e.g. class_weights[labels]",

@@ -22,11 +22,12 @@ FRAMEWORKS = (*MAKERS, "deepspeed")
 _PYTHON = f"{sysconfig.get_path('stdlib')}/"
 
 
-def is_called_by(*packages: str) -> bool:
-    """Whether a function of one of these packages is on this thread's stack."""
+def is_called_by(*names: str) -> bool:
+    """Whether a function of one of these packages or modules is on this thread's stack."""
+    beginnings = tuple(f"{name}." for name in names)
     frame = sys._getframe(1)  # inspect.stack() would read the sources
     while frame is not None:
-        if str(frame.f_globals.get("__name__")).partition(".")[0] in packages:
+        if f"{frame.f_globals.get('__name__')}.".startswith(beginnings):
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False

@@ -32,7 +32,8 @@ CELL = re.compile(
 ARROW = re.compile(r"-+> *(?P<line>\d+) (?P<source>.*)")
 ENDS_MESSAGE = re.compile(
     r"Traceback \(most|={10}|-{10}|\*{5}|\[\d{4}-\d\d-\d\d[ T]|\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d"
-    r"|[IWEF]\d{3,4} \d\d:|\[[IWEF]\d{0,4} |(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)[: ]|(?:[\w ./()-]{1,40}: *)?\s*\d+%\|"
+    r"|[IWEF]\d{3,4} \d\d:|\[[IWEF]\d{0,4} |(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)[: ]"
+    r"|(?:[\w ./()-]{1,40}: *)?\s*\d+%\|"
     r"|```|\$ \S|\{'(?:\w*loss|\w*runtime|eval_|grad_norm|learning_rate|epoch|rewards?)"
     r"|srun: |slurmstepd: |\[(?:safe-launch|HyperPodElasticAgent|default|FailurePolicy)\]"
     r"|Fatal Python error|terminate called|Exception ignored"

@@ -150,7 +150,7 @@ MESSAGES: list[Message] = [
     Stop(),
     Stop(15),
     NodeObserved({"zero_stage": 2}, {"config": {}, "weights": [["a", [2, 3], True, 16, 1]]}),
-    NodeFound(3, Finding(Check.TRAINED, True, "nothing is trained", "train it", 3)),
+    NodeFound(3, Finding(Check.TRAINED, "nothing is trained", "train it", 3, certain=True)),
     NodeCompared(3, Compared(Shared.WEIGHTS, "5c a2", "train.py:7", 1, ("a", "b"))),
     Failing((RECORD,), 1.5),
     Ended(is_success=False, records=(RECORD, RECORD), signal=15, now=2.5),

@@ -6,8 +6,8 @@ import pytest
 from safe_launch.evidence.observations import Observations, observations
 from safe_launch.guards import optimizer, step_times
 from safe_launch.guards.checks import (
-    early_steps,
     collectives,
+    early_steps,
     first_steps,
     gathers,
     held_parameters,

@@ -272,9 +272,9 @@ MEANINGS = (
     Meaning(
         "ValueError",
         r"not enough values to unpack \(expected (?P<number>[\w ]+), got (?P<got>\d+)",
-        "Print the right side, which gives {got} values instead of {number}. Maybe a batch is empty,"
-        " or the data set, the function or its version is another than this script was written"
-        " for.",
+        "Print the right side, which gives {got} values instead of {number}. Maybe a batch is"
+        " empty, or the data set, the function or its version is another than this script was"
+        " written for.",
     ),
     Meaning(
         "ValueError",

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...checks.finding import Check
 from .accumulation import Clearing
+from .first_steps import first_steps
 from .gathers import gathers
 from .graphs import Passes, StaleCasts
 from .losses import first_losses
@@ -47,10 +48,13 @@ def _counted(function: Any) -> Any:
             safely(Check.DATA, unshuffled.look, args[0])
         if gathers.noted and args and not is_passing:
             safely(Check.GRADIENTS, gathers.look, args[0])
+        if first_steps.is_open and not is_passing:
+            safely(Check.OURS, first_steps.look, args[0] if args else kwargs.get("tensors"))
         is_clipped = schedules.clipped.is_waiting
         accumulated = schedules.accumulated
         # One within another is a checkpointed block's.
-        if is_passing or not (clearing.is_open or is_clipped or accumulated.is_open):
+        is_watched = clearing.is_open or first_steps.is_open or is_clipped or accumulated.is_open
+        if is_passing or not is_watched:
             return function(*args, **kwargs)
         if accumulated.is_open:
             safely(Check.GRADIENTS, accumulated.passing)

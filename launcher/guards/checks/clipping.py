@@ -90,7 +90,7 @@ def _look(parameters: list[Any], most: float) -> None:
 
 def _report(clipped: str, advice: str, *, is_certain: bool = False) -> None:
     sentence = f"clip_grad_norm_ clips {clipped}"
-    report_here(Finding(Check.TRAINED, is_certain, sentence, advice))
+    report_here(Finding(Check.TRAINED, sentence, advice, certain=is_certain))
 
 
 def _sharded() -> set[int]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
+from ..callers import user_place
+
 ELEMENTS = 32
 """Consecutive elements sampled from the middle of a parameter."""
 MOST = 8
@@ -68,6 +70,71 @@ def copied(parts: Sequence[Any]) -> Copy | None:
     return Copy(host, event, ends, module)
 
 
+class Facts:
+    """Values of a training's first calls, as they arrive.
+
+    Attributes:
+        where: the user's line at the first.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.where = ""
+        self._most = most
+        self._copies: dict[int, Copy] = {}
+
+    def __len__(self) -> int:
+        """The number of added calls."""
+        return len(self._copies)
+
+    def __contains__(self, call: int) -> bool:
+        """Whether a call was added by this number."""
+        return call in self._copies
+
+    def add(self, *parts: Any, call: int | None = None) -> bool:
+        """Begins to copy a call's tensors; False if that would disturb the device."""
+        copy = copied([part.detach().reshape(-1) for part in parts])
+        if copy is not None:
+            self.where = self.where or user_place()
+            self._copies[len(self._copies) if call is None else call] = copy
+        return copy is not None
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether no more calls are to be added."""
+        return len(self._copies) >= self._most
+
+    @property
+    def have_arrived(self) -> bool:
+        """Whether the values of all added calls can be read."""
+        return all(copy.is_there for copy in self._copies.values())
+
+    @property
+    def are_there(self) -> bool:
+        """Whether the values of enough calls can be read."""
+        return self.are_enough and self.have_arrived
+
+    def parts(self) -> list[list[list[float]]]:
+        """The values of each call's tensors."""
+        return [copy.parts() for copy in self._copies.values()]
+
+    def truths(self) -> list[list[bool]]:
+        """Whether each call's tensors, of one element each, are true."""
+        return [[part[0] > 0 for part in parts] for parts in self.parts()]
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether a tensor's values can be read without an effect on the training."""
+    return _is_whole(tensor) and not is_captured(tensor.device)
+
+
+def _is_whole(tensor: Any) -> bool:
+    """Whether a tensor is no subclass's, and has values in memory."""
+    import torch
+
+    is_known = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    return is_known and tensor.layout is torch.strided and not tensor.is_meta and tensor.numel() > 0
+
+
 def is_captured(device: Any) -> bool:
     """Whether a graph of a tensor's device is being captured."""
     import torch
@@ -90,12 +157,7 @@ def spread(members: Sequence[Any], most: int = MOST) -> list[Any]:
 
 def sample(tensor: Any) -> Any | None:
     """Elements from the middle of a tensor; None if that requires copying the tensor."""
-    import torch
-
-    is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
-    if not is_plain or tensor.layout is not torch.strided or not tensor.is_floating_point():
-        return None
-    if not tensor.numel() or not tensor.is_contiguous() or tensor.is_meta:
+    if not _is_whole(tensor) or not tensor.is_floating_point() or not tensor.is_contiguous():
         return None
     begin = max(0, (tensor.numel() - ELEMENTS) // 2)
     return tensor.detach().view(-1)[begin : begin + ELEMENTS]

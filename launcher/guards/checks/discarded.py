@@ -6,7 +6,7 @@ import dis
 import functools
 from collections.abc import Mapping
 from functools import partial
-from types import FrameType, MappingProxyType, ModuleType
+from types import CodeType, MappingProxyType, ModuleType
 from typing import Any
 
 import wrapt
@@ -94,10 +94,9 @@ def _called(check: Check, wrapped: Any, _instance: Any, args: Any, kwargs: Any) 
 
 def _look(check: Check, name: str, beyond: tuple[str, ...] = ()) -> None:
     frame = calling_frame(beyond)
-    if frame is not None and drops_result(frame):
+    if frame is not None and drops_result(frame.f_code, frame.f_lasti):
         finding = Finding(
             check,
-            certain=False,
             sentence=f"the result of {name} is dropped: it returns a new object, and what it is "
             "called with stays as it was",
             advice="Assign the result, and use it from there on",
@@ -105,13 +104,8 @@ def _look(check: Check, name: str, beyond: tuple[str, ...] = ()) -> None:
         report_here(finding)
 
 
-def drops_result(frame: FrameType) -> bool:
-    """Whether the statement at which a frame stands drops the result of its call."""
-    return _drops(frame.f_code, frame.f_lasti)
-
-
 @functools.lru_cache
-def _drops(code: Any, offset: int) -> bool:
+def drops_result(code: CodeType, offset: int) -> bool:
     """Whether the next instruction drops what the one at an offset, or its cache, has pushed."""
     later = (one.opname for one in dis.get_instructions(code) if one.offset > offset)
     return next((name == "POP_TOP" for name in later if name not in BESIDE), False)

@@ -11,7 +11,7 @@ from typing import Any
 
 import wrapt
 
-from ...checks import positions, updated
+from ...checks import layers, updated
 from ...checks.finding import Check, Finding
 from ...core.private_names import SCALE
 from ...evidence.observations import observations
@@ -197,7 +197,7 @@ def look_at_frequencies(_optimizer: Any, step: int) -> None:
         for path, module in model.named_modules():
             for name, buffer in module.named_buffers(recurse=False):
                 dtype = str(buffer.dtype).removeprefix("torch.")
-                is_coarse = FREQUENCIES.fullmatch(name) and dtype in positions.EXACT
+                is_coarse = FREQUENCIES.fullmatch(name) and dtype in layers.EXACT
                 if is_coarse and module not in _frequencies:
                     _frequencies.add(module)
                     look_at = partial(_look_at_inputs, f"{path}.{name}".lstrip("."), dtype)
@@ -212,4 +212,4 @@ def _look_at_inputs(name: str, dtype: str, _module: Any, args: Any, kwargs: Any)
         if hasattr(one, "shape") and hasattr(one, "is_floating_point")
         for size in (one.shape[1:-1] if one.is_floating_point() else one.shape[1:])
     ]
-    report_here(positions.coarse(name, dtype, max(lengths, default=0)))
+    report_here(layers.coarse(name, dtype, max(lengths, default=0)))

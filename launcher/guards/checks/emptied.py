@@ -12,7 +12,7 @@ from typing import Any
 
 import wrapt
 
-from ...checks import built, positions
+from ...checks import built, layers
 from ...checks.finding import Check, Finding
 from ...core.private_names import TRANSIENT, VERSION
 from ...evidence.observations import observations
@@ -116,7 +116,7 @@ def _compare(held: list[tuple[str, Copy, Copy]], where: str) -> None:
         for name, before, now in held
         if before.is_there and repr(before.parts()) == repr(now.parts())  # NaN is the same
     ]
-    report(positions.uninitialized(same), where=where)
+    report(layers.uninitialized(same), where=where)
 
 
 def parted(optimizer: Any) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import place, user_frames, user_place
 from ..divided_data import tensors_in
-from .copies import ELEMENTS, Copy, copied
+from .copies import ELEMENTS, Facts
 from .replicas import digest_of
 from .reporting import is_on, report, safely
 
@@ -35,8 +35,7 @@ DRAWN, SAMPLES = 32, 512
 """Maximum batches and samples to digest."""
 BYTES = 1024
 """Bytes to digest of each tensor of a sample."""
-BACKWARD, OPTIMIZER = "torch.autograd", "torch.optim.optimizer"
-HOOKED = (BACKWARD, OPTIMIZER)
+HOOKED = ("torch.optim.optimizer",)
 DRAWING = ("rand", "rand_like", "randint", "randint_like", "randn", "randn_like")
 """torch's functions that draw; those that permute samples must often be equal on all ranks."""
 LEAST = 8
@@ -49,7 +48,7 @@ class Noted:
 
     random: str
     drawn: int = 0
-    losses: list[Copy] = field(default_factory=list)
+    losses: Facts = field(default_factory=lambda: Facts(PASSES))
 
 
 class FirstSteps:
@@ -63,7 +62,6 @@ class FirstSteps:
     def __init__(self) -> None:
         self.is_open = True
         self.batches = 0
-        self._is_passing = False
         self._place = ""
         self._noted: dict[int, Noted] = {}
         self._sent = 0
@@ -81,29 +79,11 @@ class FirstSteps:
         elif rows:
             self._drawn.append((count + len(rows), (digest + sum(rows)) % (1 << 32)))
 
-    def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps the backward pass; a nested one belongs to a checkpointed block."""
-        import torch
-
-        @functools.wraps(function)
-        def noting(*args: Any, **kwargs: Any) -> Any:
-            if not self.is_open or self._is_passing or torch.compiler.is_compiling():
-                return function(*args, **kwargs)
-            safely(Check.OURS, self._pass, args, kwargs)
-            self._is_passing = True
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self._is_passing = False
-
-        return noting
-
-    def _pass(self, args: Any, kwargs: Any) -> None:
-        """Records a pass before it begins."""
+    def look(self, loss: Any) -> None:
+        """Records a pass before it begins; a nested one belongs to a checkpointed block."""
         if not is_on(Check.OURS):
             self._end()
             return
-        loss = args[0] if args else kwargs.get("tensors")
         step = (observations.steps_of_all() or 0) + 1
         noted = self._noted.get(step)
         if noted is None:
@@ -111,23 +91,20 @@ class FirstSteps:
                 last.drawn = len(self._drawn or ())
             self._send()
             self._place = self._place or user_place()
-            noted = self._noted[step] = Noted(_random(loss))
+            noted = self._noted[step] = Noted(random_states(loss))
             if self._sent == STEPS or len(self._noted) > STEPS + LATE:
                 self._end()
                 return
-        copy = copied([loss.detach().reshape(-1)]) if loss.numel() == 1 else None
-        if copy is None or len(noted.losses) == PASSES:
+        if loss.numel() != 1 or noted.losses.are_enough or not noted.losses.add(loss):
             self._end()
-        else:
-            noted.losses.append(copy)
 
     def _send(self) -> None:
         """Sends completed steps whose values have arrived."""
         for step, noted in list(self._noted.items())[self._sent : STEPS]:
-            if not all(copy.is_there for copy in noted.losses):
+            if not noted.losses.have_arrived:
                 return
             self._sent += 1
-            loss = sum(copy.parts()[0][0] for copy in noted.losses)
+            loss = sum(value for ((value,),) in noted.losses.parts())
             value = encoded(loss, noted.random, (self._drawn or [])[: noted.drawn])
             observations.send(Compared(Shared.STEP, value, self._place, step))
 
@@ -136,13 +113,14 @@ class FirstSteps:
         self._noted, self._drawn = {}, None
 
 
-def _random(tensor: Any) -> str:
-    """Digest of torch's random states of the host and the computing device."""
+def random_states(tensor: Any) -> str:
+    """Digest of torch's random states of the host and a tensor's device."""
     import torch
 
     states = [torch.get_rng_state()]
-    if tensor.device.type != "cpu":
-        states.append(getattr(torch, tensor.device.type).get_rng_state())
+    device = getattr(tensor, "device", None)
+    if device is not None and device.type != "cpu":
+        states.append(getattr(torch, device.type).get_rng_state(device))
     return blake2b(b"".join(state.numpy().tobytes() for state in states), digest_size=8).hexdigest()
 
 
@@ -175,8 +153,7 @@ class Draws:
         self.is_over = False
         self._first: Any = None
         self._steps = 0
-        self._place = ""
-        self._copies: list[Copy] = []  # one of each step
+        self._drawn = Facts(3)  # those of each step
         self._wrapped: dict[str, tuple[Any, Any]] = {}  # by name: the wrapper, and the original
 
     def step(self, optimizer: Any) -> None:
@@ -190,14 +167,13 @@ class Draws:
         elif self._steps >= 3:
             self.is_over = True
             self._put_back()
-            has_data = first_steps.batches > 0
-            if has_data and self._copies and all(copy.is_there for copy in self._copies):
-                rows = [row for copy in self._copies for row in copy.parts()]
-                if len(rows) > 1 and rows[0] == rows[1] and len({*rows[0]}) > 1:
-                    report(data.DRAWN_AGAIN.found(self._steps), where=self._place)
-                elif len(rows) > 1 and all(len({*row}) > 1 for row in rows):
-                    compared = Compared(Shared.DRAWS, digest_of(*rows), self._place, self._steps)
-                    observations.send(compared)
+            if first_steps.batches and len(self._drawn) > 1 and self._drawn.have_arrived:
+                rows, where = [row for (row,) in self._drawn.parts()], self._drawn.where
+                if rows[0] == rows[1] and len({*rows[0]}) > 1:
+                    report(data.DRAWN_AGAIN.found(self._steps), where=where)
+                elif all(len({*row}) > 1 for row in rows):
+                    digest = digest_of(*rows)
+                    observations.send(Compared(Shared.DRAWS, digest, where, self._steps))
 
     def _watch(self) -> None:
         """Wraps torch's functions for these steps; compiled code has the original ones."""
@@ -233,25 +209,18 @@ class Draws:
     def _note(self, drawn: Any, file: str, line: int) -> None:
         import torch
 
-        if drawn.numel() < LEAST or not torch.is_grad_enabled() or len(self._copies) >= self._steps:
+        if drawn.numel() < LEAST or not torch.is_grad_enabled() or len(self._drawn) >= self._steps:
             return
-        where = place(file, line)
-        if self._place not in ("", where) or next(user_frames(), ("", 0)) != (file, line):
-            return
-        copy = copied([drawn.detach().reshape(-1)[:ELEMENTS]])
-        if copy is not None:
-            self._place = where
-            self._copies.append(copy)
+        is_same = self._drawn.where in ("", place(file, line))
+        if is_same and next(user_frames(), ("", 0)) == (file, line):
+            self._drawn.add(drawn.reshape(-1)[:ELEMENTS])
 
 
 first_steps = FirstSteps()
 
 
 def install(module: ModuleType) -> None:
-    """Wraps `backward` to record losses, and watches draws between two steps of an optimizer."""
-    if module.__name__ == BACKWARD:
-        module.backward = first_steps.backward(module.backward)  # type: ignore[attr-defined]
-        return
+    """Watches draws between two steps of an optimizer."""
     draws = Draws()
 
     def stepped(optimizer: Any, _args: Any, _kwargs: Any) -> None:

@@ -21,6 +21,8 @@ from .epochs import seeds
 from .evaluations import evaluations, phase
 from .first_steps import first_steps
 from .losses import first_losses
+from .mixing import mixing
+from .passes import passes
 from .reporting import is_on, safely
 from .samplers import unshuffled
 from .schedules import schedules
@@ -48,12 +50,16 @@ def install(module: ModuleType) -> None:
             schedules.begin(loader)
         if evaluations.left and is_on(Check.TRAINED):
             safely(Check.TRAINED, evaluations.begin)
+        if mixing.is_open and is_on(Check.TRAINED):
+            safely(Check.TRAINED, mixing.begin, loader)
         if not is_on(Check.DATA):
             return wrapped(*args, **kwargs)
         safely(Check.DATA, first_losses.watch)
         safely(Check.DATA, epochs.begin, loader)
         if overlap.is_open:
             safely(Check.DATA, overlap.begin)
+        if passes.left:
+            safely(Check.DATA, passes.begin)
         if left <= 0:
             return wrapped(*args, **kwargs)
         left -= 1

@@ -14,27 +14,30 @@ from typing import Any
 
 from ...checks import built, data, divided
 from ...checks.finding import BATCHES, Check, Finding
-from ...core.private_names import IGNORED_LABEL, METADATA, REDUCTION, TARGET
+from ...core.private_names import IGNORED_LABEL, REDUCTION, TARGET
 from ...evidence.observations import observations
 from .. import data_parallel
-from ..callers import FRAMEWORKS, is_called_by, user_codes, user_place
+from ..callers import FRAMEWORKS, is_called_by, user_codes
 from ..divided_data import tensors_in
 from ..model_facts import base_of
 from .batches import overlap
-from .copies import Copy, copied
+from .calls import is_trained_pass
+from .copies import Facts
 from .graphs import (
     AROUND,
     LABELLED,
     NONE,
     before,
     broadcast,
+    done_twice,
     factor_of_mean,
     is_sum_of_labels,
     nodes_of,
+    reshaped,
+    shape_of,
 )
 from .reporting import is_on, report, report_here
-from .reshaped import reshaped
-from .texts import DECODERS, trained_padding
+from .texts import DECODERS, padded_embeddings, trained_padding
 from .user_source import is_written_division
 
 FAULTS = (data.PADDING_IN_LOSS, data.UNSHIFTED_LABELS, data.SHIFTED_TWICE)
@@ -79,11 +82,9 @@ class Losses:
         self._inputs: Inputs | None = None
         self._hooks: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._eager: weakref.WeakSet[Any] = weakref.WeakSet()  # those that aren't compiled
-        self._facts: list[Copy] = []
-        self._values: dict[int, Copy] = {}
+        self._labels, self._values = Facts(BATCHES), Facts(built.LOSSES)
         self._has_judged = False
         self._left = 2 * BATCHES  # passes whose inputs are noted
-        self._place = ""
 
     def watch(self) -> None:
         """Hooks the models whose samples are divided among ranks, as a loader begins."""
@@ -93,14 +94,12 @@ class Losses:
                 self._hooks[model] = hook
 
     def _note(self, model: Any, args: Any, kwargs: Any) -> None:
-        import torch
-
-        if torch.compiler.is_compiling() or not (model.training and torch.is_grad_enabled()):
+        if not is_trained_pass(model):
             return
         if overlap.is_open:
             overlap.passes((args, kwargs))
         self._eager.add(model)
-        if not self._left or len(self._facts) == BATCHES:
+        if not self._left or self._labels.are_enough:
             return
         self._left -= 1
         with suppress(Exception):  # a batch may be anything
@@ -117,43 +116,32 @@ class Losses:
         if getattr(loss, "numel", int)() != 1 or step in self._values:
             return
         if not self._values:
+            report_here(built.normalized_twice(done_twice(loss)))
             with observations.going_on():
                 report_here(self._multiplied(loss))
                 report_here(divided.summed_labels() if is_sum_of_labels(loss) else None)
             with observations.going_on():
                 report_here(built.broadcast_loss(broadcast(loss)))
                 report_here(built.mixed_classes(reshaped(loss)))
-        if inputs is not None and len(self._facts) < BATCHES:
+        if inputs is not None and not self._labels.are_enough:
             with observations.going_on():
-                self._look_at_labels(loss, inputs)
-        value = copied([loss.detach().reshape(1)])
-        if value is None or loss.dtype.itemsize < 4:  # coarse values are equal by chance
+                facts = _label_facts(loss, inputs)
+                if facts is not None:
+                    self._labels.add(*facts)
+        # Coarse values are equal by chance.
+        if loss.dtype.itemsize < 4 or not self._values.add(loss, call=step):
             self._end()
-        else:
-            self._values[step] = value
-
-    def _look_at_labels(self, loss: Any, inputs: Inputs) -> None:
-        facts = _label_facts(loss, inputs)
-        copy = None if facts is None else copied([fact.float().reshape(1) for fact in facts])
-        if copy is not None:
-            self._place = self._place or user_place()
-            self._facts.append(copy)
 
     def _judge_labels(self) -> None:
         """Judges the first batches once their facts have arrived."""
-        if len(self._facts) < BATCHES or self._has_judged or not is_on(Check.DATA):
-            return
-        if all(copy.is_there for copy in self._facts):
+        if self._labels.are_there and not self._has_judged and is_on(Check.DATA):
             self._has_judged = True
-            batches = [[part[0] > 0 for part in copy.parts()] for copy in self._facts]
-            for fault, shown in zip(FAULTS, zip(*batches, strict=True), strict=True):
-                report(fault.judged(shown), where=self._place)
+            report(*data.judgements(FAULTS, self._labels.truths()), where=self._labels.where)
 
     def _judge_values(self, step: int) -> None:
         """Judges the losses of the first steps once they have arrived."""
-        copies = self._values.values()
-        if all(copy.is_there for copy in copies):
-            report_here(built.still_loss([copy.parts()[0][0] for copy in copies]))
+        if self._values.have_arrived:
+            report_here(built.still_loss([value for ((value,),) in self._values.parts()]))
             self._end()
         elif step > built.LOSSES + LATE:
             self._end()
@@ -165,11 +153,11 @@ class Losses:
             return None
         factor = factor_of_mean(loss)
         if factor * ranks == 1 and is_written_division(loss, RANKS, ranks):
-            return divided.divided_by_ranks(ranks)
+            return divided.by_ranks(ranks, is_multiplied=False)
         if factor != ranks or not (ranks > 2 or any(map(_names_ranks, user_codes()))):
             return None
         is_gathered = any("gather" in node.name().lower() for node in nodes_of(loss))
-        return None if is_gathered else divided.multiplied(ranks)
+        return None if is_gathered else divided.by_ranks(ranks, is_multiplied=True)
 
     def _end(self) -> None:
         self.is_open = False
@@ -200,11 +188,7 @@ def _inputs(model: Any, args: Any, kwargs: Mapping[str, Any]) -> Inputs | None:
         mask if is_mask else None,
         trained_padding(kwargs, labels, model) if has_labels else (ids != ids).any(),
         kind.__module__.startswith("transformers.models.") and kind.__name__.endswith(DECODERS[:2]),
-        {
-            layer.num_embeddings: layer.padding_idx
-            for layer in base.modules()
-            if isinstance(layer, torch.nn.Embedding) and layer.padding_idx is not None
-        },
+        {layer.num_embeddings: layer.padding_idx for layer in padded_embeddings(base)},
         has_labels,
     )
 
@@ -220,7 +204,7 @@ def _label_facts(loss: Any, inputs: Inputs) -> tuple[Any, ...] | None:
     is_padding = _counts_padding(node, labels, counts, inputs)
     rows = labels.numel() // len(ids)
     if rows * len(ids) != labels.numel() or rows not in (width, width - 1):
-        return (nothing if is_padding is None else is_padding), nothing, nothing
+        return is_padding, nothing, nothing
     labels, counts = labels.reshape(len(ids), rows), counts.reshape(len(ids), rows)
 
     def all_are(ahead: int) -> Any:
@@ -238,19 +222,17 @@ def _label_facts(loss: Any, inputs: Inputs) -> tuple[Any, ...] | None:
     is_decoder = inputs.is_decoder
     unshifted = all_are(0) & ~is_next if is_decoder and rows == width else nothing
     twice = all_are(2) & ~is_next if is_decoder and not inputs.has_labels else nothing
-    return (nothing if is_padding is None else is_padding), unshifted, twice
+    return is_padding, unshifted, twice
 
 
 def _counts_padding(node: Any, labels: Any, counts: Any, inputs: Inputs) -> Any:
     """Whether padding, as an embedding of as many tokens has it, counts as labels in a row."""
-    if inputs.mask is not None or not inputs.padding:
-        return None
     padding = None
     with observations.going_on():
-        shapes = METADATA.of(node.next_functions[0][0])
-        padding = inputs.padding.get(int(shapes[0].shape[1]))
+        if inputs.padding and inputs.mask is None:
+            padding = inputs.padding.get(shape_of(node.next_functions[0][0])[1])
     if padding is None:
-        return None
+        return (labels != labels).any()
     is_padding = ((labels == padding) & counts).reshape(-1)
     return (is_padding[1:] & is_padding[:-1]).any()
 

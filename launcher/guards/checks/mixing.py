@@ -4,54 +4,38 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
-import wrapt
-
-from ...checks import mixed
-from ...checks.finding import Check
-from ...checks.mixed import Shapes
-from ...core.private_names import METADATA, NORMALIZED
+from ...checks import layers
+from ...checks.finding import BATCHES, Check
+from ...core.private_names import NORMALIZED
 from ...evidence.observations import observations
 from ..callers import user_place
 from ..divided_data import tensors_in
-from .copies import Copy, copied
-from .graphs import nodes_of
-from .loss_inputs import argument, is_plain
+from .calls import Call, Watch, running
+from .copies import Facts, is_plain
+from .graphs import nodes_of, shape_of
 from .models import is_compiled, known_models
 from .reporting import is_on, report, report_here, safely
-from .stacks import running
-from .texts import IGNORED
+from .texts import IGNORED, padded_embeddings
 
-HOOKED = ("torch.utils.data.dataloader",)
 ATTENTION = "multi_head_attention_forward"
 LATE = 6
 """Steps to look at, and to wait for values."""
 NORMALIZING = ("SoftmaxBackward0", "LogSoftmaxBackward0")
 
 
-class Mixing:
-    """The mixing layers of a process's first steps.
-
-    Attributes:
-        check: the check.
-        is_open: whether to look at further calls.
-    """
-
-    check = Check.TRAINED
+class Mixing(Watch):
+    """The mixing layers of a process's first steps."""
 
     def __init__(self) -> None:
-        self.is_open = True
+        super().__init__()
         self._batch = 0  # samples of the loader's batches
-        self._shapes: dict[tuple[str, str], dict[int, Shapes]] = defaultdict(dict)
+        self._sizes: dict[tuple[str, str], dict[int, tuple[int, ...]]] = defaultdict(dict)
         self._softmax: dict[int, tuple[int, ...]] = {}
-        self._inverted: dict[int, Copy] = {}
-        self._next: dict[int, Copy] = {}
+        self._inverted, self._next = Facts(BATCHES), Facts(BATCHES)
         self._is_masked = self._is_crossed = False
         self._ids: list[Any] = []  # of a pass, until its loss
-        self._place = ""
         self._hooks: list[Any] = []
         self._hooked: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -72,9 +56,7 @@ class Mixing:
                 if isinstance(layer, torch.nn.RNNBase) and not layer.batch_first:
                     self._hooks.append(layer.register_forward_pre_hook(self._recur))
 
-    def look(
-        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], made: Any, /
-    ) -> None:
+    def look(self, call: Call) -> None:
         """Looks at a call of attention or of a loss."""
         import torch
 
@@ -83,10 +65,10 @@ class Mixing:
             self._end()
         elif not torch.is_grad_enabled():
             return
-        elif name == ATTENTION:
-            self._attend(args, kwargs, steps)
-        elif getattr(made, "requires_grad", False):
-            self._judge_loss(name, args, kwargs, made, steps)
+        elif call.name == ATTENTION:
+            self._attend(call, steps)
+        elif call.is_trained:
+            self._judge_loss(call, steps)
 
     def _recur(self, layer: Any, args: Any) -> None:
         import torch
@@ -104,21 +86,19 @@ class Mixing:
         now = running()
         inputs = tensors_in((now.args, now.kwargs)) if now.modules else iter((given,))
         sizes = tuple(tuple(each.shape[:2]) for each in inputs if each.ndim > 1)
-        shapes = Shapes(self._batch, tuple(given.shape[:2]) if given.ndim == 3 else (), sizes)
-        calls = self._shapes[type(layer).__name__, user_place()]
-        if steps not in calls and len(calls) < mixed.CALLS:
-            calls[steps] = shapes
-            report_here(mixed.over_batch(type(layer).__name__, list(calls.values())))
+        size = tuple(given.shape[:2]) if given.ndim == 3 else ()
+        calls = self._sizes[type(layer).__name__, user_place()]
+        if steps not in calls and len(calls) < BATCHES:
+            calls[steps] = size if layers.is_over_batch(self._batch, size, sizes) else ()
+            report_here(layers.over_batch(type(layer).__name__, list(calls.values())))
 
-    def _attend(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], steps: int) -> None:
-        import torch
-
-        query, key = args[0], args[1]
+    def _attend(self, call: Call, steps: int) -> None:
+        query, key = call.args[:2]
         is_self = query is key or query.data_ptr() == key.data_ptr()
-        mask = kwargs.get("attn_mask")
-        self._is_masked |= mask is not None or bool(kwargs.get("is_causal"))
+        mask = call.kwargs.get("attn_mask")
+        self._is_masked |= mask is not None or bool(call.kwargs.get("is_causal"))
         self._is_crossed |= not is_self
-        if steps >= mixed.CALLS:
+        if steps >= BATCHES:
             return
         now = running()
         layer = now.modules[0] if now.modules else None
@@ -126,17 +106,13 @@ class Mixing:
             return
         if not getattr(layer, "batch_first", True):
             self._see(layer, query)
-        rows = [
-            each
-            for each in tensors_in((now.args, now.kwargs))
-            if is_plain(each) and each.ndim == 2 and each.dtype is torch.int64
-        ]
+        words = now.words
         if is_self and query.ndim == 3 and not self._ids:
             size = query.shape[1], query.shape[0]
-            self._ids = [each for each in rows if tuple(each.shape) == size]
-        padding: Any = kwargs.get("key_padding_mask")
+            self._ids = [each for each in words if tuple(each.shape) == size]
+        padding: Any = call.kwargs.get("key_padding_mask")
         if is_plain(padding) and padding.ndim == 2 and steps not in self._inverted:
-            self._note_padding(padding, rows, now.outermost, steps)
+            self._note_padding(padding, words, now.outermost, steps)
 
     def _note_padding(self, padding: Any, rows: list[Any], model: Any, steps: int) -> None:
         """Begins to compare a mask of padding with the words' places."""
@@ -144,52 +120,40 @@ class Mixing:
 
         left_out = padding.detach() < -1e4 if padding.is_floating_point() else padding
         rows = [each for each in rows if each.shape == padding.shape]
-        markers = {
-            layer.padding_idx
-            for layer in model.modules()
-            if isinstance(layer, torch.nn.Embedding) and layer.padding_idx is not None
-        }
+        markers = {layer.padding_idx for layer in padded_embeddings(model)}
         if not rows or len(markers) != 1 or left_out.dtype is not torch.bool:
             return
         places = [each != next(iter(markers)) for each in rows]
         facts = [(left_out == words).all() & ~words.all() & words.any() for words in places]
-        copy = copied([fact.float().reshape(1) for fact in facts])
-        if copy is not None:
-            self._inverted[steps] = copy
-            self._place = self._place or user_place()
+        self._inverted.add(*facts, call=steps)
 
-    def _judge_loss(
-        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], made: Any, steps: int
-    ) -> None:
+    def _judge_loss(self, call: Call, steps: int) -> None:
         ids, self._ids = self._ids, []
-        target = argument(args, kwargs, 1, "target")
-        if steps < mixed.CALLS:
+        target = call.argument(1, "target")
+        if steps < BATCHES:
             if steps not in self._softmax and getattr(target, "shape", ())[:1] == (self._batch,):
-                self._note_softmax(made, steps)
-            is_one = len(ids) == 1 or (ids and self._is_crossed)
-            if is_one and name == "cross_entropy" and steps not in self._next and is_plain(target):
-                facts = [_are_next(target, each) for each in ids]
-                known = [fact.float().reshape(1) for fact in facts if fact is not None]
-                copy = copied(known) if known else None
-                if copy is not None:
-                    self._next[steps] = copy
-            return
-        copies = [*self._inverted.values(), *self._next.values()]
-        if all(copy.is_there for copy in copies):
+                self._note_softmax(call.made, steps)
+            is_one = (len(ids) == 1 or (ids and self._is_crossed)) and steps not in self._next
+            if is_one and call.name == "cross_entropy" and is_plain(target):
+                facts = [fact for each in ids if (fact := _are_next(target, each)) is not None]
+                if facts:
+                    self._next.add(*facts, call=steps)
+        elif self._inverted.have_arrived and self._next.have_arrived:
             self._end()
-            report(mixed.inverted(_shown(self._inverted)), where=self._place)
+            found = layers.INVERTED_MASK.judged(_shown(self._inverted))
+            report(found, where=self._inverted.where)
             if not self._is_masked:
-                report_here(mixed.sees_ahead(_shown(self._next)))
+                report_here(layers.SEEN_AHEAD.judged(_shown(self._next)))
 
     def _note_softmax(self, made: Any, steps: int) -> None:
         """Looks for a softmax over the samples next to a loss."""
         with observations.going_on():
             for node in nodes_of(made):
                 if node.name() in NORMALIZING and NORMALIZED.of(node) == 0:
-                    shape = tuple(METADATA.of(node)[0].shape)
+                    shape = shape_of(node)
                     if len(shape) > 1 and shape[0] == self._batch > 1 and shape[1] != self._batch:
                         self._softmax[steps] = shape
-                        report_here(mixed.normalized_over_batch([*self._softmax.values()]))
+                        report_here(layers.normalized_over_batch([*self._softmax.values()]))
                         return
 
     def _end(self) -> None:
@@ -202,17 +166,6 @@ class Mixing:
 
 mixing = Mixing()
 """Those of this process."""
-
-
-def install(module: ModuleType) -> None:
-    """Looks at loaders that begin."""
-
-    def begun(wrapped: Any, loader: Any, args: Any, kwargs: Any) -> Any:
-        if mixing.is_open and is_on(Check.TRAINED):
-            safely(Check.TRAINED, mixing.begin, loader)
-        return wrapped(*args, **kwargs)
-
-    wrapt.wrap_function_wrapper(module, "DataLoader.__iter__", begun)
 
 
 def _are_next(target: Any, ids: Any) -> Any:
@@ -230,6 +183,6 @@ def _are_next(target: Any, ids: Any) -> Any:
     return is_next & ((labels != here) & counts).any()
 
 
-def _shown(copies: Mapping[int, Copy]) -> list[bool]:
+def _shown(facts: Facts) -> list[bool]:
     """Whether any fact of each step is true."""
-    return [any(part[0] > 0 for part in copy.parts()) for copy in copies.values()]
+    return [any(truths) for truths in facts.truths()]

@@ -8,12 +8,11 @@ from typing import Any
 from ...checks import rows as judged
 from ...checks.finding import Finding, first_of
 from ...checks.rows import Row
-from ..callers import user_place
 from ..model_facts import base_of
-from . import chats, tokenizers
-from .copies import Copy, copied
+from . import tokenizers
+from .copies import Facts
 from .reporting import report
-from .texts import IGNORED, is_extended, is_shifting
+from .texts import IGNORED, is_extended, is_shifting, numbers
 
 ROWS = 16
 """Maximum rows of a batch to inspect."""
@@ -36,14 +35,11 @@ class Texts:
 
     def __init__(self) -> None:
         self.is_open = True
-        self._copies: list[Copy] = []
-        self._starts: list[Copy] = []
-        self._samples: list[Copy] = []
+        self._facts, self._starts, self._samples = (Facts(BATCHES) for _ in range(3))
         self._rows = 0
         self._is_plain = True
-        self._where = ""
 
-    def __call__(self, model: Any, given: Mapping[str, Any]) -> None:
+    def look(self, model: Any, given: Mapping[str, Any]) -> None:
         """Looks at a batch before its forward pass."""
         if not self.is_open:
             return
@@ -52,7 +48,6 @@ class Texts:
         config = getattr(base, "config", None)
         if getattr(labels, "ndim", 0) != 2 or labels.is_floating_point() or config is None:
             return
-        self._where = self._where or user_place()
         if getattr(config, "is_encoder_decoder", False):
             self._look_at_start(labels, given, config)
         elif is_shifting(base) and "shift_labels" not in given:
@@ -60,16 +55,16 @@ class Texts:
 
     def _look_at_start(self, labels: Any, given: Mapping[str, Any], config: Any) -> None:
         start = getattr(config, "decoder_start_token_id", None)
-        others = (config.pad_token_id, *_ints(config.eos_token_id))
+        others = (config.pad_token_id, *numbers(config.eos_token_id))
         if start is None or start in others or given.get("decoder_input_ids") is not None:
             self.is_open = False
             return
-        copy = copied([(labels[:, 0] == start).all().float().reshape(1)])
-        self._starts += [] if copy is None else [copy]
-        if len(self._starts) >= BATCHES and all(copy.is_there for copy in self._starts):
+        if not self._starts.are_enough:
+            self._starts.add((labels[:, 0] == start).all())
+        if self._starts.are_there:
             self.is_open = False
-            shown = [copy.parts()[0][0] > 0 for copy in self._starts]
-            report(judged.started_twice(shown), where=self._where)
+            shown = [is_start for (is_start,) in self._starts.truths()]
+            report(judged.STARTED_TWICE.judged(shown), where=self._starts.where)
 
     def _look_at_rows(self, labels: Any, given: Mapping[str, Any], model: Any) -> None:
         ids: Any = given.get("input_ids")
@@ -79,36 +74,32 @@ class Texts:
         if mask is not None and getattr(mask, "shape", ()) != ids.shape:
             self.is_open = False
             return
-        if len(self._copies) < BATCHES or self._rows < ENOUGH:
+        if not self._facts.are_enough or self._rows < ENOUGH:
             self._is_plain &= all(given.get(name) is None for name in PACKING)
-            ends = {*stops_of(model), *tokenizers.ends()}
-            fields = [*facts_of(ids[:ROWS], labels[:ROWS], _rows(mask), ends, tokenizers.added)]
-            copy = copied([field.float() for field in fields])
-            if copy is None:
+            if not self._samples.are_enough and tokenizers.are_known():
+                self._samples.add(*ids[:SAMPLES, :LONGEST])
+            ends = {*stops_of(model), *tokenizers.ids_of("eos_token_id")}
+            rows = ids[:ROWS], labels[:ROWS], None if mask is None else mask[:ROWS] != 0
+            if not self._facts.add(*facts_of(*rows, ends, tokenizers.added)):
                 self.is_open = False
                 return
-            self._copies.append(copy)
             self._rows += min(len(ids), ROWS)
-            if len(self._copies) <= BATCHES and tokenizers.are_known():
-                sample = copied([*ids[:SAMPLES, :LONGEST].float()])
-                self._samples += [] if sample is None else [sample]
-        is_enough = len(self._copies) >= BATCHES and self._rows >= ENOUGH
-        if is_enough and all(copy.is_there for copy in self._copies):
+        if self._facts.are_there and self._rows >= ENOUGH:
             self.is_open = False
-            report(*self._judged(model), where=self._where)
+            report(*self._judged(model), where=self._facts.where)
 
     def _judged(self, model: Any) -> Iterator[Finding | None]:
         """Judges the rows once their facts have arrived."""
-        parts = (zip(*copy.parts(), strict=True) for copy in self._copies)
-        rows = [Row(*map(int, row)) for part in parts for row in part]
+        batches = (zip(*parts, strict=True) for parts in self._facts.parts())
+        rows = [Row(*map(int, row)) for batch in batches for row in batch]
         yield judged.unanswered(rows)
         yield judged.endless(rows)
-        texts = [[*map(int, text)] for copy in self._samples for text in copy.parts()]
-        of_chats = [*chats.judgements(rows, texts)]
+        texts = [[*map(int, text)] for parts in self._samples.parts() for text in parts]
+        of_chats = [*tokenizers.judgements(rows, texts)]
         yield from of_chats
         yield None if any(of_chats) else _other_end(rows, model)
         begin = getattr(model.config, "bos_token_id", None)
-        ends = {*stops_of(model), *tokenizers.ends()}
+        ends = {*stops_of(model), *tokenizers.ids_of("eos_token_id")}
         begin = None if begin in (*ends, model.config.pad_token_id) else begin
         yield judged.begun_answers(rows, begin)
         yield judged.ended_prompts(rows, ends, begin)
@@ -117,10 +108,6 @@ class Texts:
         if tokenizers.added and not is_grown and not is_embedding_trained(model):
             tokens = first_of([*tokenizers.added.values()])
             yield judged.unknown_rows(sum(row.added > 0 for row in rows), tokens)
-
-
-def _rows(mask: Any) -> Any:
-    return None if mask is None else mask[:ROWS] != 0
 
 
 def is_embedding_trained(model: Any) -> bool:
@@ -147,12 +134,7 @@ def _other_end(rows: list[Row], model: Any) -> Finding | None:
 def stops_of(model: Any) -> set[int]:
     """The tokens at which a model's generation stops."""
     kept = (getattr(model, "generation_config", None), model.config)
-    return {end for config in kept for end in _ints(getattr(config, "eos_token_id", None))}
-
-
-def _ints(value: Any) -> list[int]:
-    values = value if isinstance(value, list | tuple) else (value,)
-    return [number for number in values if isinstance(number, int)]
+    return {end for config in kept for end in numbers(getattr(config, "eos_token_id", None))}
 
 
 def facts_of(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import takewhile
 from types import ModuleType
 from typing import Any
 
 import wrapt
 
-from ...checks import rewards
-from ...checks.finding import Check
-from ..callers import user_place
-from .copies import Copy, copied
-from .reporting import is_on, report, safely
+from ...checks import given
+from ...checks.finding import BATCHES, Check
+from .copies import Facts
+from .reporting import is_on, report_here, safely
 
 TRAINERS = {
     "trl.trainer.grpo_trainer": "GRPOTrainer",
@@ -28,66 +28,57 @@ def install(module: ModuleType) -> None:
     groups = Groups()
     kind = getattr(module, TRAINERS[module.__name__])
 
-    def stepping(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        if groups.has_prompts:
-            inputs = args[1] if len(args) > 1 else kwargs.get("inputs")
-            safely(Check.DATA, groups.see_prompts, instance, inputs)
-        return wrapped(*args, **kwargs)
+    looks = {
+        "training_step": (Check.DATA, groups.see_prompts),
+        "compute_loss": (Check.TRAINED, groups.see_advantages),
+    }
+    for name, (check, see) in looks.items():
+        wrapt.wrap_function_wrapper(kind, name, partial(_seen, check, see))
 
-    def losing(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        if groups.has_advantages:
-            inputs = args[1] if len(args) > 1 else kwargs.get("inputs")
-            safely(Check.TRAINED, groups.see_advantages, instance, inputs)
-        return wrapped(*args, **kwargs)
 
-    wrapt.wrap_function_wrapper(kind, "training_step", stepping)
-    wrapt.wrap_function_wrapper(kind, "compute_loss", losing)
+def _seen(check: Check, see: Any, wrapped: Any, trainer: Any, args: Any, kwargs: Any) -> Any:
+    """Shows a trainer's batch before a call."""
+    safely(check, see, trainer, args[1] if len(args) > 1 else kwargs.get("inputs"))
+    return wrapped(*args, **kwargs)
 
 
 class Groups:
-    """The first groups of a process.
-
-    Attributes:
-        has_prompts: whether to look at more prompts.
-        has_advantages: whether to look at more advantages.
-    """
+    """The first groups of a process."""
 
     def __init__(self) -> None:
-        self.has_prompts = self.has_advantages = True
-        self._shown: list[bool | None] = []
-        self._copies: list[Copy] = []
+        self._has_prompts = self._has_advantages = True
+        self._shown: list[bool] = []
+        self._facts = Facts(given.STEPS)
 
     def see_prompts(self, trainer: Any, inputs: Any) -> None:
         """Inspects a batch before its completions are made."""
+        if not self._has_prompts:
+            return
         if not self._shown:
             options = {name: getattr(trainer.args, name, None) for name in OPTIONS}
-            report(rewards.sampled_otherwise(options), where=user_place())
+            report_here(given.sampled_otherwise(options))
         is_rows = isinstance(inputs, list) and all("prompt" in row for row in inputs)
         if not is_rows or _makes_groups(trainer):
-            self.has_prompts = False
+            self._has_prompts = False
             return
         prompts = [row["prompt"] for row in inputs]
-        self._shown.append(rewards.are_mixed(prompts, trainer.num_generations))
-        if len(self._shown) >= rewards.BATCHES:
-            self.has_prompts = False
-            report(rewards.mixed(self._shown), where=user_place())
+        self._shown.append(given.are_mixed(prompts, trainer.num_generations))
+        if len(self._shown) >= BATCHES:
+            self._has_prompts = False
+            report_here(given.MIXED_GROUPS.judged(self._shown))
 
     def see_advantages(self, trainer: Any, inputs: Any) -> None:
         """Inspects a batch of completions."""
-        if not trainer.model.training or not is_on(Check.TRAINED):
+        if not (self._has_advantages and trainer.model.training and is_on(Check.TRAINED)):
             return
         advantages, mask = inputs["advantages"], inputs["completion_mask"]
-        if len(self._copies) < rewards.STEPS:
-            width = getattr(trainer, "max_completion_length", None) or 0
-            is_cut = (mask != 0).sum(1).amin() >= (width or mask.shape[1] + 1)
-            facts = ((advantages == 0).all(), is_cut)
-            copy = copied([fact.float().reshape(1) for fact in facts])
-            self._copies += [] if copy is None else [copy]
-        if len(self._copies) >= rewards.STEPS and all(copy.is_there for copy in self._copies):
-            self.has_advantages = False
-            shown = [[part[0] > 0 for part in copy.parts()] for copy in self._copies]
-            zeros, cut = ([*each] for each in zip(*shown, strict=True))
-            report(rewards.alike(zeros, is_cut=all(cut)), where=user_place())
+        if not self._facts.are_enough:
+            width = getattr(trainer, "max_completion_length", None) or mask.shape[1] + 1
+            self._facts.add((advantages == 0).all(), (mask != 0).sum(1).amin() >= width)
+        if self._facts.are_there:
+            self._has_advantages = False
+            zeros, cut = ([*each] for each in zip(*self._facts.truths(), strict=True))
+            report_here(given.alike(zeros, is_cut=all(cut)))
 
 
 def _makes_groups(trainer: Any) -> bool:

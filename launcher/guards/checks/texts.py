@@ -100,8 +100,8 @@ def cut_texts(dataset: Any, model: Any) -> Finding | None:
     is_table = hasattr(dataset, "select_columns") and hasattr(dataset, "__len__")
     if not is_table or not isinstance(names, list) or "input_ids" not in names:
         return None
-    ends = getattr(base_of(getattr(model, "module", model)).config, "eos_token_id", None)
-    ends = ends if isinstance(ends, list | tuple) else (ends,)
+    config = base_of(getattr(model, "module", model)).config
+    ends = numbers(getattr(config, "eos_token_id", None))
     # Neither decodes other columns nor runs a transform of the script's, which may draw.
     plain = dataset.select_columns(["input_ids"]).with_format(None)
     texts = plain[:TEXTS]["input_ids"]
@@ -138,8 +138,7 @@ def _begin_twice(ids: Any, mask: Any, config: Any) -> Any:
     import torch
 
     begin, end, pad = (getattr(config, f"{name}_token_id", None) for name in ("bos", "eos", "pad"))
-    others = (*(end if isinstance(end, list | tuple) else (end,)), pad)
-    if not isinstance(begin, int) or begin in others or ids.shape[1] < 3:
+    if not isinstance(begin, int) or begin in (*numbers(end), pad) or ids.shape[1] < 3:
         return (ids != ids).any()
     first = mask.long().argmax(1, keepdim=True).clamp(max=ids.shape[1] - 3)
     three = ids.gather(1, first + torch.arange(3, device=ids.device)) == begin
@@ -158,11 +157,17 @@ def _are_joined(positions: Any, ids: Any, mask: Any) -> Any:
     return (begins & (mask[:, 1:] == 1) & (mask[:, :-1] == 1)).any()
 
 
+def numbers(tokens: Any) -> list[int]:
+    """The ids in a configuration's field, which has one, several or none."""
+    values = tokens if isinstance(tokens, list | tuple) else (tokens,)
+    return [number for number in values if isinstance(number, int)]
+
+
 def _are(ids: Any, tokens: Any) -> Any:
-    """Mask of ids in a set of tokens."""
+    """Mask of the ids that a configuration's field has."""
     matches = ids != ids
-    for token in tokens if isinstance(tokens, list | tuple) else (tokens,):
-        matches = matches | (ids == token) if isinstance(token, int) else matches
+    for token in numbers(tokens):
+        matches = matches | (ids == token)
     return matches
 
 
@@ -183,3 +188,12 @@ def _counts_all(model: Any) -> bool:
         return False
     names = {*forward.__code__.co_names, *forward.__code__.co_varnames}
     return bool(names & LOSSES) and not names & MASKING
+
+
+def padded_embeddings(model: Any) -> Iterator[Any]:
+    """A model's embeddings that have a token for padding."""
+    import torch
+
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Embedding) and layer.padding_idx is not None:
+            yield layer

@@ -1,30 +1,46 @@
-"""Notes the tokenizers of a process, the tokens that a script adds, and the chats it writes."""
+"""Notes a process's tokenizers, the tokens that a script adds, and the chats that it renders."""
 
 from __future__ import annotations
 
+import re
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
 import wrapt
 
-from ...checks.finding import Check
+from ...checks import passed
+from ...checks.finding import Check, Finding
+from ...checks.passed import Chats
+from ...checks.rows import Row
+from ...evidence.observations import observations
 from ..callers import calling_frame
 from .reporting import is_on, safely
 
 HOOKED = ("transformers.tokenization_utils_base",)
 ADDING = ("add_tokens", "add_special_tokens")
 """Functions with which scripts add tokens."""
+PLACE = 4
+"""The place of `add_generation_prompt` among the arguments of the function that renders chats."""
+MOST = 64
+"""Maximum chats to inspect."""
+LONG = 20
+"""Characters of a message that can't be in a text by chance."""
+THOUGHTS = ("reasoning_content", "thinking")
+MARKER = re.compile(r"<\|[a-z_]{3,}\|>|<(?:start|end)_of_turn>")
+"""Markers of chat templates."""
 
 _known: weakref.WeakSet[Any] = weakref.WeakSet()
 added: dict[int, str] = {}
 """The tokens that a script has added, by their ids."""
+noted = Chats()
+"""The chats of this process."""
 
 
 def install(module: ModuleType) -> None:
-    """Wraps the making of tokenizers, and what scripts add to them."""
+    """Wraps the making of tokenizers, what scripts add to them, and what renders chats."""
     kind = module.PreTrainedTokenizerBase
 
     def made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
@@ -35,6 +51,7 @@ def install(module: ModuleType) -> None:
     wrapt.wrap_function_wrapper(kind, "__init__", made)
     for name in ADDING:
         wrapt.wrap_function_wrapper(kind, name, _adding)
+    wrapt.wrap_function_wrapper(kind, "apply_chat_template", _rendering)
 
 
 def _adding(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -55,10 +72,10 @@ def _note(tokenizer: Any, before: set[int], known: int) -> None:
     added.update({number: token for number, token in new.items() if number not in before})
 
 
-def ends() -> set[int]:
-    """The end-of-text tokens of the known tokenizers."""
-    found = (getattr(tokenizer, "eos_token_id", None) for tokenizer in _known)
-    return {end for end in found if isinstance(end, int)}
+def ids_of(field: str) -> set[int]:
+    """A field of the known tokenizers, such as `eos_token_id`."""
+    found = (getattr(tokenizer, field, None) for tokenizer in _known)
+    return {number for number in found if isinstance(number, int)}
 
 
 def special(number: int) -> str:
@@ -80,17 +97,9 @@ def is_blank(number: int) -> bool:
 
 
 def named(numbers: Iterable[int]) -> list[str]:
-    """Tokens as the known tokenizers have them, or their ids."""
-    tokenizer = next(iter(_known), None)
-    if tokenizer is None:
-        return [str(number) for number in numbers]
+    """Tokens as a known tokenizer has them."""
+    tokenizer = next(iter(_known))
     return [str(tokenizer.convert_ids_to_tokens(number)) for number in numbers]
-
-
-def paddings() -> set[int]:
-    """The padding tokens of the known tokenizers."""
-    found = (getattr(tokenizer, "pad_token_id", None) for tokenizer in _known)
-    return {pad for pad in found if isinstance(pad, int)}
 
 
 def are_known() -> bool:
@@ -105,3 +114,62 @@ def is_known(token: str) -> bool:
         if number is not None and number != getattr(tokenizer, "unk_token_id", None):
             return True
     return False
+
+
+def _rendering(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+    text = wrapped(*args, **kwargs)
+    if noted.seen < MOST and is_on(Check.DATA) and not observations.steps_of_all():
+        noted.seen += 1
+        chats = args[0] if args else kwargs.get("conversation")
+        is_asking = args[PLACE] if len(args) > PLACE else kwargs.get("add_generation_prompt")
+        safely(Check.DATA, _note_chats, chats, text, bool(is_asking))
+    return text
+
+
+def _note_chats(chats: Any, text: Any, is_asking: bool) -> None:  # noqa: FBT001 - `safely` has no names
+    """Counts a chat, or several."""
+    if not isinstance(chats, list | tuple) or not chats:
+        return
+    if not isinstance(chats[0], Mapping):
+        texts = text if isinstance(text, list) else [None] * len(chats)
+        for chat, rendered in zip(chats, texts, strict=False):
+            _note_chats(chat, rendered, is_asking)
+        return
+    if chats[-1].get("role") != "assistant":
+        return
+    noted.answered += 1
+    noted.asking += is_asking
+    if not isinstance(text, str):
+        return
+    earlier = [*_parts(chats[:-1], ("content",))]
+    thoughts = [*_parts(chats, THOUGHTS)]
+    noted.several += bool(earlier)
+    noted.dropped += any(part not in text for part in earlier)
+    noted.reasoned += bool(thoughts)
+    noted.thoughtless += bool(thoughts) and all(part not in text for part in thoughts)
+
+
+def _parts(chat: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> Iterator[str]:
+    """The longer fields of an assistant's messages."""
+    values = (
+        message.get(field)
+        for message in chat
+        if message.get("role") == "assistant"
+        for field in fields
+    )
+    texts = (value.strip() for value in values if isinstance(value, str))
+    return (text for text in texts if len(text) >= LONG)
+
+
+def judgements(rows: Sequence[Row], texts: Sequence[Sequence[int]]) -> Iterator[Finding | None]:
+    """Judges the chats and their markers.
+
+    Args:
+        rows: of the first batches.
+        texts: the tokens of some of them.
+    """
+    yield passed.prompted(noted, rows)
+    yield passed.shortened(noted, rows)
+    if are_known():
+        markers = [MARKER.findall("".join(named(text))) for text in texts]
+        yield passed.unknown_markers(markers, is_known)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from math import isclose
 from types import ModuleType
 from typing import Any
@@ -31,37 +31,34 @@ TRAINER, COLLATOR = "transformers.trainer", "transformers.data.data_collator"
 HOOKED = (TRAINER, COLLATOR)
 LOOKED = 3
 """Batches to inspect."""
-INDEX = 2
-"""Place of the number among the arguments with which the Trainer calls its `training_step`."""
+INPUTS, COUNT = 1, 2
+"""Places of these among the arguments with which the Trainer calls its `training_step`."""
 
 
 def install(module: ModuleType) -> None:
     """Wraps each Trainer's first step, and the collator that replaces labels."""
     if module.__name__ == TRAINER:
-        _watch_fields(module)
-        _watch_count(module)
+        _watch_steps(module)
     else:
         _watch_labels(module)
 
 
-def _watch_fields(module: ModuleType) -> None:
-    """Wraps each Trainer's first step, to see the fields that its loss asks for."""
-    is_open = True
+def _watch_steps(module: ModuleType) -> None:
+    """Replaces arguments of each Trainer's first step by those that note how they are used."""
+    left = {
+        COUNT: (Check.DIVIDED, _is_left_to_the_loss, _use_noted),
+        INPUTS: (Check.DATA, _may_miss, _fields_noted),
+    }
 
     def step(wrapped: Any, trainer: Any, args: Any, kwargs: Any) -> Any:
-        nonlocal is_open
-        may_miss = False
-        if is_open and len(args) > 1 and is_on(Check.DATA):
-            with suppress(Exception):  # an unusual Trainer
-                may_miss = _may_miss(trainer, args[1])
-        if not may_miss:
+        with ExitStack() as ends:
+            for place, (check, is_apt, noted) in list(left.items()):
+                with suppress(Exception):  # an unusual Trainer
+                    if len(args) > place and is_on(check) and is_apt(trainer, args[place]):
+                        noting = ends.enter_context(noted(trainer, args[place]))
+                        args = (*args[:place], noting, *args[place + 1 :])
+                        del left[place]
             return wrapped(*args, **kwargs)
-        is_open = False
-        requested: set[str] = set()
-        present = frozenset(args[1])
-        result = wrapped(args[0], _noting(args[1], requested), *args[2:], **kwargs)
-        safely(Check.DATA, _judge, trainer, requested - present)
-        return result
 
     wrapt.wrap_function_wrapper(module, "Trainer.training_step", step)
 
@@ -76,8 +73,10 @@ def _may_miss(trainer: Any, inputs: Any) -> bool:
     )
 
 
-def _noting(inputs: dict[str, Any], requested: set[str]) -> dict[str, Any]:
+@contextmanager
+def _fields_noted(trainer: Any, inputs: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The inputs; their copies note asked fields too, as the Trainer moves them to a device."""
+    requested: set[str] = set()
 
     class Noting(dict[str, Any]):
         def get(self, key: Any, *default: Any) -> Any:
@@ -93,10 +92,11 @@ def _noting(inputs: dict[str, Any], requested: set[str]) -> dict[str, Any]:
                 requested.add(key)
             return bool(super().__contains__(key))
 
-    return Noting(inputs)
+    yield Noting(inputs)
+    safely(Check.DATA, _judge_fields, trainer, requested.difference(inputs))
 
 
-def _judge(trainer: Any, missed: set[str]) -> None:
+def _judge_fields(trainer: Any, missed: set[str]) -> None:
     """Reports fields that only the samples have."""
     if not missed:
         return
@@ -181,30 +181,6 @@ def _compare(masks: Sequence[tuple[int, int]], batch: Any) -> None:
     report_here(data.replaced_labels(before, left))
 
 
-def _watch_count(module: ModuleType) -> None:
-    """Wraps each Trainer's first step, to see whether its loss uses the number of items."""
-    is_open = True
-
-    def step(wrapped: Any, trainer: Any, args: Any, kwargs: Any) -> Any:
-        nonlocal is_open
-        noting = None
-        if is_open and len(args) > INDEX and (is_open := is_on(Check.DIVIDED)):
-            with suppress(Exception):  # an unusual Trainer
-                noting = (
-                    _noting_use(args[INDEX]) if _is_left_to_the_loss(trainer, args[INDEX]) else None
-                )
-        if noting is None:
-            return wrapped(*args, **kwargs)
-        is_open = False
-        with _factor_noted(trainer) as factors:
-            result = wrapped(*args[:INDEX], noting, *args[INDEX + 1 :], **kwargs)
-        if not noting.is_used:
-            safely(Check.DIVIDED, _judge_count, trainer, factors)
-        return result
-
-    wrapt.wrap_function_wrapper(module, "Trainer.training_step", step)
-
-
 @contextmanager
 def _factor_noted(trainer: Any) -> Iterator[list[float]]:
     """Notes by what the script's `compute_loss` multiplies a mean, as far as its graph shows."""
@@ -282,8 +258,9 @@ def _has_own_loss(trainer: Any) -> bool:
     return not type(trainer).compute_loss.__module__.startswith("transformers.")
 
 
-def _noting_use(count: Any) -> Any:
-    """The number as a tensor whose `is_used` is set by its first use in an operation."""
+@contextmanager
+def _use_noted(trainer: Any, count: Any) -> Iterator[Any]:
+    """The number of items, as a tensor that notes its first use in an operation."""
     import torch
 
     class Noting(torch.Tensor):  # type: ignore[misc]
@@ -300,7 +277,10 @@ def _noting_use(count: Any) -> Any:
                 Noting.is_used = True
             return result
 
-    return count.as_subclass(Noting)
+    with _factor_noted(trainer) as factors:
+        yield count.as_subclass(Noting)
+    if not Noting.is_used:
+        safely(Check.DIVIDED, _judge_count, trainer, factors)
 
 
 def _judge_count(trainer: Any, factors: Sequence[float]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from safe_launch.checks import divided, given
 from safe_launch.checks.divided import Masked, Mean
 from safe_launch.checks.given import Given
@@ -132,3 +134,52 @@ def masked(elements: float, count: float, by: float, labelled: float | None = No
 def test_means_of_masked_losses(batches: list[Masked], is_told: bool) -> None:
     """The sum is divided by all tokens although some are left out."""
     assert (divided.divided_by_all(batches) is not None) == is_told
+
+
+@table(
+    ("zeros", "is_cut", "words"),
+    [
+        ([True] * 10, False, "all advantages of the first 10 batches are 0"),
+        ([True] * 10, True, "every completion is cut"),
+        ([True] * 9, True, ""),
+        ([True] * 9 + [False], True, ""),
+    ],
+)
+def test_advantages(zeros: list[bool], is_cut: bool, words: str) -> None:
+    """All of ten batches must be zero."""
+    found = given.alike(zeros, is_cut=is_cut)
+    assert (found is not None) == bool(words)
+    assert found is None or words in found.sentence
+
+
+@table(
+    ("prompts", "size", "are_mixed"),
+    [
+        ("aabb", 2, False),
+        ("abab", 2, True),
+        ("aa", 4, False),  # a group of two ranks
+        ("ab", 4, True),
+        ("aab", 2, False),
+        ("a", 4, False),
+        ("ab", 1, False),
+    ],
+)
+def test_groups(prompts: str, size: int, are_mixed: bool) -> None:
+    """A rank's part of a group has one prompt."""
+    assert given.are_mixed(prompts, size) is are_mixed
+
+
+@table(
+    ("options", "words"),
+    [
+        ({"top_p": 0.8, "top_k": 20, "repetition_penalty": 1.05}, "top_p=0.8 and top_k=20 and rep"),
+        ({"top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}, ""),
+        ({"top_p": 0.95, "top_k": 50, "repetition_penalty": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_sampling(options: dict[str, Any], words: str) -> None:
+    """Options that cut much of the distribution."""
+    found = given.sampled_otherwise(options)
+    assert (found is not None) == bool(words)
+    assert found is None or words in found.sentence

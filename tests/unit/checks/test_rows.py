@@ -97,15 +97,6 @@ def test_texts(look: Look, given: Sequence[Row], words: str) -> None:
     assert found is None or not found.certain
 
 
-@table(
-    ("shown", "is_found"),
-    [([True] * 3, True), ([True] * 2, False), ([True, True, False], False)],
-)
-def test_starts(shown: list[bool], is_found: bool) -> None:
-    """All batches must show it."""
-    assert (rows.started_twice(shown) is not None) == is_found
-
-
 def test_common_tokens() -> None:
     """Nearly all rows share it."""
     assert rows.common([TURN] * 19 + [3]) == TURN

@@ -9,7 +9,7 @@ import pytest
 from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
-from safe_launch.guards.checks import dropouts, evaluated_attention, passes_compared, watched
+from safe_launch.guards.checks import dropouts, functional
 from safe_launch.guards.checks.schedules import schedules
 from support.lazy import Lazy
 
@@ -40,11 +40,10 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     sent: list[Message] = []
     observations.report_to(sent.append)
     looks = dropouts.Dropouts()
-    monkeypatch.setattr(passes_compared.compared, "_noted", [])
-    functional = torch.nn.functional
-    original = getattr(functional.dropout, "__wrapped__", functional.dropout)
+    functions = torch.nn.functional
+    original = getattr(functions.dropout, "__wrapped__", functions.dropout)
     mark = torch.jit.script_if_tracing
-    monkeypatch.setattr(functional, "dropout", watched.shown(original, (looks,), mark))
+    monkeypatch.setattr(functions, "dropout", functional.shown(original, (looks,), mark))
     return lambda: [each.finding.line for each in sent if isinstance(each, Found)]
 
 
@@ -209,24 +208,24 @@ def test_recomputed_blocks(keeps: bool, is_reentrant: bool, told: Told) -> None:
 
 def test_attention_in_evaluation(steps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch's function is replaced between an evaluation's beginning and the next step."""
-    monkeypatch.setattr(evaluated_attention, "dropouts", looks := dropouts.Dropouts())
-    functional, window = torch.nn.functional, evaluated_attention.Window()
-    original = functional.scaled_dot_product_attention
+    monkeypatch.setattr(functional, "dropouts", looks := dropouts.Dropouts())
+    functions, window = torch.nn.functional, functional.Window()
+    original = functions.scaled_dot_product_attention
     model = network()
     window.open(model)
-    assert functional.scaled_dot_product_attention is original  # nothing is trained yet
+    assert functions.scaled_dot_product_attention is original  # nothing is trained yet
     steps(1)
     window.open(network().requires_grad_(requires_grad=False))
-    assert functional.scaled_dot_product_attention is original
+    assert functions.scaled_dot_product_attention is original
     window.open(model)
-    assert functional.scaled_dot_product_attention is not original
+    assert functions.scaled_dot_product_attention is not original
     values = torch.ones(1, 2, 4)
-    found = functional.scaled_dot_product_attention(values, values, values)
+    found = functions.scaled_dot_product_attention(values, values, values)
     assert torch.equal(found, original(values, values, values))
     window.open(model)
     window.close()
-    assert functional.scaled_dot_product_attention is original
+    assert functions.scaled_dot_product_attention is original
     assert looks.is_open
     compiled = torch.nn.Sequential(type("OptimizedModule", (torch.nn.Linear,), {})(2, 2))
     window.open(compiled)
-    assert functional.scaled_dot_product_attention is original
+    assert functions.scaled_dot_product_attention is original

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from safe_launch.checks import positions
+from safe_launch.checks import layers
 from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards.checks import dtypes, early_steps
@@ -122,6 +122,6 @@ def test_frequencies_in_half_precision(
 
 def test_frequencies_on_plain_values() -> None:
     """float16 counts further, and float32 far enough."""
-    assert positions.coarse("inv_freq", "float16", 4096) is not None
-    assert positions.coarse("inv_freq", "float32", 1 << 20) is None
-    assert positions.uninitialized([]) is None
+    assert layers.coarse("inv_freq", "float16", 4096) is not None
+    assert layers.coarse("inv_freq", "float32", 1 << 20) is None
+    assert layers.uninitialized([]) is None

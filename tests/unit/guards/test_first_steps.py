@@ -9,7 +9,7 @@ from safe_launch.checks.between_ranks import Compared
 from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Message
-from safe_launch.guards.checks import first_steps
+from safe_launch.guards.checks import backward, first_steps
 from safe_launch.guards.checks.first_steps import FirstSteps
 from support.lazy import Lazy
 
@@ -26,17 +26,19 @@ def noted(
     observations.report_to(messages.append)
     observations.count_steps(lambda: done)
     first = FirstSteps()
+    monkeypatch.setattr(backward, "first_steps", first)
 
-    def within(loss: object) -> None:
-        first.backward(lambda _: None)(loss)  # a reentrant block's
+    def within(loss: object, *, is_within: bool = False) -> None:
+        if not is_within:
+            passing(loss, is_within=True)  # a reentrant block's
 
-    backward = first.backward(within)
+    passing = backward._counted(within)
     for step, losses in enumerate(steps):
         done = step
         for place, loss in enumerate(losses):
             samples = torch.tensor([[step, place], [place, step + 7]])
             first.draw({"input_ids": samples, "labels": samples[:, 0]})
-            backward(torch.tensor(loss, requires_grad=True))
+            passing(torch.tensor(loss, requires_grad=True))
     return first, messages
 
 

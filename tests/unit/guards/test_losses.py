@@ -122,7 +122,7 @@ def test_results_that_a_statement_drops() -> None:
 
     def look() -> int:
         frame = sys._getframe(1)
-        dropped.append(discarded.drops_result(frame))
+        dropped.append(discarded.drops_result(frame.f_code, frame.f_lasti))
         return 1
 
     look()

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from safe_launch.checks import mixed
+from safe_launch.checks import layers
 from safe_launch.checks.finding import VARIABLE, Check
-from safe_launch.checks.mixed import Shapes
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
-from safe_launch.guards.checks import mixing, watched
+from safe_launch.guards.checks import mixing
+from safe_launch.guards.checks.functional import shown
 from support.lazy import Lazy
 from support.tables import table
 
@@ -38,9 +38,9 @@ def test_layers_over_the_batch(
     batch: int, given: tuple[int, ...], inputs: tuple[tuple[int, ...], ...], is_told: bool
 ) -> None:
     """The sizes say so in each of three steps."""
-    calls = [Shapes(batch, given, inputs)] * 3
-    assert (mixed.over_batch("LSTM", calls) is not None) == is_told
-    assert mixed.over_batch("LSTM", calls[:2]) is None
+    assert layers.is_over_batch(batch, given, inputs) == is_told
+    assert (layers.over_batch("LSTM", [given if is_told else ()] * 3) is not None) == is_told
+    assert layers.over_batch("LSTM", [given] * 2) is None
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def fit(monkeypatch: pytest.MonkeyPatch) -> Fit:
         for name in (mixing.ATTENTION, "cross_entropy"):
             function = getattr(functional, name)
             original = getattr(function, "__wrapped__", function)
-            monkeypatch.setattr(functional, name, watched.shown(original, (looks,), mark))
+            monkeypatch.setattr(functional, name, shown(original, (looks,), mark))
         monkeypatch.setattr(mixing, "known_models", lambda: [model])
         looks.begin(SimpleNamespace(batch_size=BATCH))
         for steps in range(5):  # noqa: B007 - read by steps_of_all

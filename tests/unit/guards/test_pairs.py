@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from safe_launch.checks import paired
+from safe_launch.checks import given
 from safe_launch.checks.finding import VARIABLE, Check
-from safe_launch.checks.paired import Pairs
+from safe_launch.checks.given import Pairs
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
-from safe_launch.guards.checks import pairs, watched
+from safe_launch.guards.checks import functional, pairs
 from support.lazy import Lazy
 from support.tables import table
 
@@ -31,7 +31,7 @@ torch = Lazy("torch")
 )
 def test_samples_that_are_drawn_twice(batches: list[Pairs], is_told: bool) -> None:
     """A tenth of them in two of three batches."""
-    assert (paired.false_negatives(batches) is not None) == is_told
+    assert (given.false_negatives(batches) is not None) == is_told
 
 
 @pytest.mark.parametrize("case", ["twice", "once", "masks", "classes"])
@@ -45,7 +45,7 @@ def test_batches_that_a_model_is_given(case: str, monkeypatch: pytest.MonkeyPatc
     function = torch.nn.functional.cross_entropy
     mark = torch.jit.script_if_tracing
     looks = pairs.ContrastiveBatches()
-    loss = watched.shown(getattr(function, "__wrapped__", function), (looks,), mark)
+    loss = functional.shown(getattr(function, "__wrapped__", function), (looks,), mark)
 
     class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:

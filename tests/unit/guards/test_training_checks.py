@@ -16,6 +16,7 @@ from safe_launch.guards.checks import emptied as guard_of_emptied
 from safe_launch.guards.checks import (
     graphs,
     loaded_parts,
+    losses,
     saves,
     schedules,
     texts,
@@ -583,7 +584,7 @@ def test_outputs_that_are_normalized_twice(told: Told) -> None:
         return torch.softmax(output @ output.T, -1) @ output
 
     def judged(output: Any) -> Any:
-        graphs.Passes().look(functional.cross_entropy(output, labels) / 2)
+        losses.Losses().look(functional.cross_entropy(output, labels) / 2)
 
     judged(net()(torch.arange(30)))
     judged(attending(net()(torch.arange(30))))
@@ -592,7 +593,7 @@ def test_outputs_that_are_normalized_twice(told: Told) -> None:
     judged(net()(torch.arange(30)).softmax(-1))
     probable = torch.sigmoid(net()(torch.arange(30)))
     loss = functional.binary_cross_entropy_with_logits(probable, torch.ones_like(probable))
-    graphs.Passes().look(loss)
+    losses.Losses().look(loss)
     assert [each.sentence.partition(" takes")[0] for each in told()] == [
         *("cross_entropy", "binary_cross_entropy_with_logits")
     ]

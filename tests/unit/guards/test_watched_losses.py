@@ -9,10 +9,9 @@ import pytest
 from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
-from safe_launch.guards.checks import loss_inputs, reporting, token_losses, watched
-from safe_launch.guards.checks.loss_inputs import LossInputs
+from safe_launch.guards.checks import functional, loss_functions, reporting
+from safe_launch.guards.checks.loss_functions import LossInputs, TokenLosses
 from safe_launch.guards.checks.schedules import schedules
-from safe_launch.guards.checks.token_losses import TokenLosses
 from support.lazy import Lazy
 from support.tables import table
 
@@ -32,7 +31,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
 def shown(name: str, *watches: Any) -> Any:
     """A function of torch's whose calls are watched."""
     function = getattr(torch.nn.functional, name)
-    return watched.shown(
+    return functional.shown(
         getattr(function, "__wrapped__", function), watches, torch.jit.script_if_tracing
     )
 
@@ -103,11 +102,11 @@ def test_calls_that_are_not_looked_at(told: Told) -> None:
 
 def test_samples_of_large_tensors() -> None:
     """They have few elements, and rows as a whole."""
-    some = loss_inputs.some_of(torch.zeros(64, 512, 1000), 2)
+    some = loss_functions._some_of(torch.zeros(64, 512, 1000), 2)
     assert some.shape[2] == 1000
-    assert some.numel() <= 2 * loss_inputs.ELEMENTS
-    assert loss_inputs.some_of(torch.zeros(3, 4), -1).shape == (3, 4)
-    assert loss_inputs.some_of(torch.zeros(1 << 20)).numel() <= loss_inputs.ELEMENTS
+    assert some.numel() <= 2 * loss_functions.ELEMENTS
+    assert loss_functions._some_of(torch.zeros(3, 4), -1).shape == (3, 4)
+    assert loss_functions._some_of(torch.zeros(1 << 20)).numel() <= loss_functions.ELEMENTS
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:reduction")
@@ -163,7 +162,7 @@ def test_micro_batches(
 ) -> None:
     """By the gradient of each mean."""
     found = trained(monkeypatch, told, loss_of)
-    assert [token_losses.Check.DIVIDED in line for line in found] == [True] * is_told
+    assert [Check.DIVIDED in line for line in found] == [True] * is_told
 
 
 def masked_mean(function: Any, steps: int, *, by_mask: bool) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from safe_launch.checks.chats import Chats
 from safe_launch.checks.finding import VARIABLE, Check
+from safe_launch.checks.passed import Chats
 from safe_launch.evidence.worker_messages import Found, Message
-from safe_launch.guards.checks import chats, passed_losses, tokenizers
+from safe_launch.guards.checks import passes, tokenizers
 from support import new_worker
 from support.lazy import Lazy
 
@@ -25,8 +25,8 @@ WHOLE = " ".join(each["content"] for each in (ASKED, FIRST, ASKED, LAST))
 @pytest.fixture(autouse=True)
 def noted(monkeypatch: pytest.MonkeyPatch) -> Chats:
     """No chats yet."""
-    monkeypatch.setattr(chats, "noted", Chats())
-    return chats.noted
+    monkeypatch.setattr(tokenizers, "noted", Chats())
+    return tokenizers.noted
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Chats:
 )
 def test_chats(chat: Any, text: Any, is_asking: bool, expected: Chats, noted: Chats) -> None:
     """What is noted of one."""
-    chats._note(chat, text, is_asking)
+    tokenizers._note_chats(chat, text, is_asking)
     assert noted == expected
 
 
@@ -59,7 +59,7 @@ def test_chats(chat: Any, text: Any, is_asking: bool, expected: Chats, noted: Ch
 )
 def test_markers(text: str, markers: list[str]) -> None:
     """Those of templates alone."""
-    assert chats.MARKER.findall(text) == markers
+    assert tokenizers.MARKER.findall(text) == markers
 
 
 def test_known_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,8 +85,8 @@ def test_losses(is_loaded: bool, scale: float, monkeypatch: pytest.MonkeyPatch) 
     sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
     config = transformers.LlamaConfig(**sizes, num_attention_heads=2)
     model = transformers.LlamaForCausalLM(config)
-    monkeypatch.setattr(passed_losses, "loaded", {model} if is_loaded else set())
-    guesses = passed_losses.Guesses()
+    monkeypatch.setattr(passes, "loaded", {model} if is_loaded else set())
+    guesses = passes.Guesses()
     for _ in range(3):
         guesses.look(model, {"loss": torch.tensor(scale)})
     assert not guesses.is_open
