@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-import wrapt
-
+from ...checks.finding import Check
 from ...checks.seen_gradients import ELEMENTS
 from ...core.private_names import FRAGMENTS
 from ...evidence.observations import observations
 from .. import fsdp
+from .calls import after, argument
 from .models import parameters_of
 
 HOOKED = (FRAGMENTS.module, fsdp.TORCHS)
@@ -125,29 +125,26 @@ def install(module: ModuleType) -> None:
     """Wraps FSDP2's sharding and DeepSpeed's optimizers to note where parts are."""
     if module.__name__ == fsdp.TORCHS:
         if hasattr(module, "fully_shard"):  # from torch 2.6 on
-            wrapt.wrap_function_wrapper(module, "fully_shard", _shard)
+            after(module, "fully_shard", Check.GRADIENTS, _shard)
         return
-
-    def link(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-        mapping = wrapped(*args, **kwargs)
-        if len(args) > 2:
-            low, high = mapping.lp_fragment_address, mapping.hp_fragment_address
-            flat = weakref.ref(args[2])
-            _fragments[id(args[0])] = Fragment(flat, low.start, high.start, high.numel)
-        return mapping
-
     with observations.going_on():
         FRAGMENTS.of(module)
-        wrapt.wrap_function_wrapper(module, FRAGMENTS.path, link)
+        after(module, FRAGMENTS.path, Check.GRADIENTS, _link)
 
 
-def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+def _link(_instance: Any, args: Any, _kwargs: Any, mapping: Any) -> None:
+    """Notes the part of a parameter that a rank's partition has."""
+    if len(args) > 2:
+        low, high = mapping.lp_fragment_address, mapping.hp_fragment_address
+        flat = weakref.ref(args[2])
+        _fragments[id(args[0])] = Fragment(flat, low.start, high.start, high.numel)
+
+
+def _shard(_instance: Any, args: Any, kwargs: Any, _result: Any) -> None:
     """Notes sharded parameters at once: reentrant checkpointing may leave a block unsharded."""
-    result = wrapped(*args, **kwargs)
-    modules = args[0] if args else kwargs["module"]
+    modules = argument(args, kwargs, 0, "module")
     for root in modules if isinstance(modules, list | tuple) else [modules]:
         _owned.update((id(param), place) for param, place in places_in(root))
-    return result
 
 
 def owned(parameter: Any) -> Owned | None:

@@ -181,6 +181,7 @@ def test_lines_of_shards() -> None:
 def test_parts_of_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """DeepSpeed's optimizers hold flat tensors with a part of each parameter."""
     monkeypatch.setattr(gradient_places, "_fragments", {})
+    monkeypatch.setenv(VARIABLE, Check.GRADIENTS)
     parameter, flat = torch.nn.Parameter(torch.zeros(4, 10)), torch.zeros(30)
     flat.grad = torch.arange(30.0)
     mapping = SimpleNamespace(
