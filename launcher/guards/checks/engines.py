@@ -11,16 +11,19 @@ from typing import Any
 
 import wrapt
 
-from ...checks import built, divided, schedule, updated
+from ...checks import built, divided, schedule, trained, updated
 from ...checks.finding import Check
+from ...evidence.observations import size_of
 from ..callers import calling_frame, user_place
 from . import early_steps, updates
 from .calls import argument, before
 from .copies import Copy, arrived, sampled
 from .gradients import Gradients
+from .models import parameters_of
 from .replicas import Replicas, replicated_by_engine
 from .reporting import is_on, report, report_here, safely, skip
 from .sampled_gradients import begin_with_engine
+from .schedules import schedules
 
 ENGINE, PARTITIONING = (
     "deepspeed.runtime.engine",
@@ -34,6 +37,10 @@ DONE = (0, 1, 2, 3, 9, 99, 999)
 MADE = (Check.REPLICAS, Check.TRAINED, Check.GRADIENTS, Check.SCHEDULE, Check.DIVIDED)
 MOST = 30
 """Maximum steps in which to see two effective ones; a falling loss scale skips steps."""
+
+
+given: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary()
+"""By engine: ids of the parameters of the optimizer that it was given."""
 
 
 class EngineWatch:
@@ -59,6 +66,8 @@ class EngineWatch:
             rate = (engine.optimizer_params() or {}).get("lr")
             scheduler = engine.scheduler_name() or "", engine.scheduler_params() or {}
             report(schedule.overruled(*scheduler, rate), where=self._where)
+        elif step == trained.WITHOUT:
+            safely(Check.TRAINED, self._look_at_left, engine, step)
         if engine.zero_optimization_stage() > 2:
             for check in (Check.REPLICAS, Check.TRAINED, Check.GRADIENTS):
                 skip(check, "the weights are partitioned (ZeRO stage 3)")
@@ -72,6 +81,24 @@ class EngineWatch:
 
     def _judge_zeros(self, copies: dict[str, Copy], steps: int) -> None:
         report(updated.still_zero(arrived(copies), steps), where=self._where)
+
+    def _look_at_left(self, engine: Any, step: int) -> None:
+        """Reports parameters with gradients that neither this nor another optimizer was given."""
+        optimizer = engine.basic_optimizer
+        if engine not in given or optimizer not in schedules.optimizers:
+            return
+        watches = list(schedules.optimizers.values())
+        held = given[engine].union(*(watch.made_with for watch in watches))
+        params = [each for each in engine.module.named_parameters() if each[1].requires_grad]
+        sizes = {name: size_of(param) for name, param in params if id(param) in held}
+        left = {
+            name: size_of(param)
+            for name, param in params
+            if id(param) not in held and param.grad is not None
+        }
+        kind, none = type(optimizer).__name__, frozenset[str]()
+        seen = trained.Gradients(kind, step, sizes, none, none, left)
+        report(trained.left_out(seen), where=schedules.optimizers[optimizer].where)
 
     def over(self, engine: Any) -> None:
         """Inspects gradients after the first step until two effective steps."""
@@ -120,6 +147,14 @@ def install(module: ModuleType) -> None:
         passes[instance] = passes.get(instance, 0) + 1
         return wrapped(*args, **kwargs)
 
+    def made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
+        optimizer = kwargs.get("optimizer")
+        held = parameters_of(optimizer) if hasattr(optimizer, "param_groups") else ()
+        ids = frozenset(map(id, held))  # which the engine replaces by flat ones
+        wrapped(*args, **kwargs)
+        given[instance] = ids
+
+    wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.__init__", made)
     wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.backward", backward)
     wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.step", step)
 

@@ -54,16 +54,19 @@ class Watch:
     Attributes:
         steps: number of steps so far.
         where: the user's line that created it.
+        made_with: ids of the parameters that it had then, before an engine made others of them.
     """
 
     def __init__(self, optimizer: Any) -> None:
         self.steps = 0
         self.where = user_place()
+        self.made_with = frozenset(map(id, parameters_of(optimizer)))
         self._next = 1
         self._had: set[int] = set()  # ids of the parameters that have had a gradient
         schedules.optimizers[optimizer] = self
         models = known_models() if _are_few() else ()
-        self._frozen = {id(p) for _, _, p in parameters_in(models) if not p.requires_grad}
+        frozen = ((id(p), name) for _, name, p in parameters_in(models) if not p.requires_grad)
+        self._frozen = dict(frozen)  # an id may be another's later
         self._values = updates.Values(optimizer, self.where)
         self._replicas = Replicas(self.where)
         self._buffers = Replicas(self.where, Shared.BUFFERS)
@@ -207,11 +210,17 @@ class Watch:
             report(built.idle(kind, names, self.steps), where=watch.where)
 
     def _of_models(self) -> dict[int, tuple[str, Any]]:
-        """The models' parameters and their names by id; empty if an engine holds copies."""
+        """The models' parameters and their names by id; empty if an engine holds copies.
+
+        Also if only some are shards: others may be gathered until the next pass.
+        """
+        if _is_by_engine():
+            return {}
         models = known_models()
         of_models = {id(param): (name, param) for _, name, param in parameters_in(models)}
-        is_sharded = any(hasattr(param, "to_local") for _, param in of_models.values())
-        return {} if _is_by_engine() or is_sharded else of_models
+        is_sharded = [hasattr(param, "to_local") for _, param in of_models.values()]
+        is_gathered = any(is_sharded) and not all(is_sharded)
+        return {} if is_gathered else of_models
 
     def _gradients(self, optimizer: Any) -> trained.Gradients:
         """Parameters with gradients so far; with an engine, only the engine's."""
@@ -225,7 +234,7 @@ class Watch:
             for key, (name, param) in of_models.items()
             if param.requires_grad and param.grad is not None and key not in held
         }
-        thawed = (name for key, (name, _) in of_models.items() if key in self._frozen)
+        thawed = (name for key, (name, _) in of_models.items() if self._frozen.get(key) == name)
         return trained.Gradients(
             type(optimizer).__name__,
             self.steps,

@@ -32,10 +32,11 @@ MANY = 10
 
 
 class Watched(Protocol):
-    """Step count and creating line of a watched optimizer."""
+    """Step count, creating line and first parameters' ids of a watched optimizer."""
 
     steps: int
     where: str
+    made_with: frozenset[int]
 
 
 @dataclass(slots=True)

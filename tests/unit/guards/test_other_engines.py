@@ -1,0 +1,118 @@
+"""What the checks see of shards, DeepSpeed's engines and compiled models, in one process."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from safe_launch.checks.finding import VARIABLE, Check, Finding
+from safe_launch.evidence.observations import observations
+from safe_launch.evidence.worker_messages import Found, Message
+from safe_launch.guards import data_parallel
+from safe_launch.guards.checks import engines, optimizers, saves
+from safe_launch.guards.checks.models import parameters_of
+from safe_launch.guards.checks.optimizers import Watch
+from support.lazy import Lazy
+
+torch = Lazy("torch")
+
+Told = Callable[[], list[Finding]]
+
+
+@pytest.fixture(name="told")
+def findings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
+    """The findings of a rank of two."""
+    messages: list[Message] = []
+    observations.report_to(messages.append)
+    monkeypatch.setenv(VARIABLE, ",".join(Check))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(saves, "_begun", {})
+    monkeypatch.setattr(data_parallel, "others", weakref.WeakSet())
+    yield lambda: [each.finding for each in messages if isinstance(each, Found)]
+    optimizers.alive.clear()
+
+
+def net() -> Any:
+    """A small model."""
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 2))
+
+
+def shards(*models: Any) -> Any:
+    """The last model, with stand-ins for FSDP2's shards."""
+    for model in models:
+        for param in model.parameters():
+            param.to_local = param.detach
+    return models[-1]
+
+
+def watched(optimizer: Any) -> Any:
+    """An optimizer watched as in a worker."""
+    optimizers.alive.add(optimizer)
+    Watch(optimizer)
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    ("held", "divided", "names"),
+    [
+        ([0], [0, 1], ["1.weight"]),
+        ([0, 1], [0, 1], []),
+        ([1], [0, 1], []),  # a head alone
+        ([0], [0], []),  # the rest is whole, or gathered
+    ],
+)
+def test_shards_that_no_optimizer_has(
+    told: Told, held: list[int], divided: list[int], names: list[str]
+) -> None:
+    """A forgotten head, if all of the model is divided."""
+    model = net()
+    shards(*(model[place] for place in divided))
+    observations.see_model(model)
+    params = [param for place in held for param in model[place].parameters()]
+    optimizer = watched(torch.optim.SGD(params, lr=1e-3))
+    for _ in range(4):
+        model(torch.ones(3, 8)).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert [found.parameter for found in told()] == names
+    assert all("in no optimizer" in found.sentence for found in told())
+
+
+def engine(model: Any, optimizer: Any, stage: int = 3) -> Any:
+    """A stand-in for DeepSpeed's, three steps after it was made."""
+
+    class Engine(SimpleNamespace):
+        __hash__ = object.__hash__
+
+    return Engine(
+        module=model,
+        basic_optimizer=optimizer,
+        global_steps=3,
+        is_gradient_accumulation_boundary=lambda: True,
+        zero_optimization_stage=lambda: stage,
+    )
+
+
+@pytest.mark.parametrize(
+    ("held", "more", "names"),
+    [([0], [], ["1.weight"]), ([0], [1], []), ([0, 1], [], []), ([1], [], [])],
+)
+def test_parameters_that_an_engine_was_not_given(
+    told: Told, held: list[int], more: list[int], names: list[str]
+) -> None:
+    """The engine's groups are flat by then, and may have been added to before."""
+    model = net()
+    params = [param for place in held for param in model[place].parameters()]
+    optimizer = watched(torch.optim.SGD(params, lr=1e-3))
+    for place in more:
+        optimizer.add_param_group({"params": list(model[place].parameters())})
+    made = engine(model, optimizer)
+    engines.given[made] = frozenset(map(id, parameters_of(optimizer)))
+    optimizer.param_groups[0]["params"] = [torch.zeros(3, requires_grad=True)]
+    model(torch.ones(3, 8)).pow(2).mean().backward()
+    engines.EngineWatch().look(made)
+    assert [found.parameter for found in told()] == names
