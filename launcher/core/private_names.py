@@ -101,6 +101,10 @@ SKIP_CODE = PrivateName(
     *("torch", "", "torch._dynamo.eval_frame", "skip_code"),
     "torch.compile compiles the marks of each step as well, which takes time",
 )
+COMPILED = PrivateName(
+    *("torch", "", "torch._dynamo.eval_frame", "OptimizedModule"),
+    "batches and evaluations of models that torch.compile wraps aren't inspected",
+)
 SYNCS = PrivateName(*_DDP, "DistributedDataParallel.require_backward_grad_sync", _EARLY)
 IGNORED = PrivateName(*_DDP, "DistributedDataParallel.parameters_to_ignore", _EARLY)
 SYNC_BUFFERS = PrivateName(

@@ -13,7 +13,7 @@ from typing import Any
 import wrapt
 
 from ..core.choices import Engine
-from ..core.private_names import IGNORED, SYNCS
+from ..core.private_names import COMPILED, IGNORED, SYNCS
 from ..core.settings import OF_DDP, Fact, Setting, Value
 from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
@@ -21,7 +21,7 @@ from . import settling
 from .model_facts import facts_of, see_facts
 from .settling import overrides
 
-HOOKED = ("torch.nn.parallel.distributed",)
+HOOKED = ("torch.nn.parallel.distributed", COMPILED.module)
 
 wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
 """Live instances of DistributedDataParallel."""
@@ -29,8 +29,17 @@ others: weakref.WeakSet[Any] = weakref.WeakSet()
 """Other data-parallel models: DeepSpeed engines and FSDP modules."""
 
 
+_compiled: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+"""By model: torch.compile's module around it."""
+
+
 def install(module: ModuleType) -> None:
-    """Wraps the constructor of DistributedDataParallel."""
+    """Wraps the constructor of DistributedDataParallel, or of torch.compile's modules."""
+    if module.__name__ == COMPILED.module:
+        with observations.going_on():
+            COMPILED.of(module)
+            wrapt.wrap_function_wrapper(module, f"{COMPILED.path}.__init__", _compile)
+        return
     signature = inspect.signature(module.DistributedDataParallel.__init__)
 
     def construct(original: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -74,12 +83,36 @@ def divides(model: Any, ranks: Callable[[], int]) -> None:
             others.add(model)
 
 
+def _compile(original: Any, instance: Any, args: Any, kwargs: Any) -> None:
+    original(*args, **kwargs)
+    model = args[0] if args else kwargs.get("mod")
+    with suppress(TypeError):  # one that can't be hashed
+        _compiled[model] = weakref.ref(instance)
+
+
+def called(model: Any) -> Any:
+    """What a script calls for a model: hooks within torch.compile's module are compiled."""
+    for inner in (*(each for each in wrapped if each.module is model), model):
+        reference = _compiled.get(inner)
+        outer = None if reference is None else reference()
+        if outer is not None:
+            return outer
+    return model
+
+
 def dividing() -> Iterator[Any]:
-    """Models whose samples must be divided among all ranks."""
+    """Models whose samples must be divided among all ranks, as the script calls them."""
     ranks = world()
     if ranks > 1:
-        yield from others
-        yield from (model for model in wrapped if model.process_group.size() == ranks)
+        yield from map(called, others)
+        yield from (called(model) for model in wrapped if model.process_group.size() == ranks)
+
+
+def outermost() -> list[Any]:
+    """Those models without the parts of them that FSDP divides by themselves."""
+    models = list(dividing())
+    parts = {id(part) for model in models for part in model.modules() if part is not model}
+    return [model for model in models if id(model) not in parts]
 
 
 def reduced() -> set[int]:

@@ -40,6 +40,8 @@ FAULTS = (
 """The faults of labels, and then of texts, in the order in which a batch is asked for them."""
 DRAWN = 8
 """Batches inspected per process."""
+BEGUN = 8
+"""Beginnings of loaders at which models are looked for."""
 WORKERS = range(2, 33)
 """Numbers of worker processes whose stream is inspected."""
 COMPARED, SAMPLES = 64, 512
@@ -99,7 +101,7 @@ class Labels:
                 return
             is_within = is_called_by("transformers")  # a Trainer, whose step was seen
             look = partial(self.look, has_own_loss=is_within)
-            safely(Check.DATA, look, kwargs, model)
+            safely(Check.DATA, look, kwargs, getattr(model, "_orig_mod", model))
             if not self.is_open:
                 handle.remove()
 
@@ -138,14 +140,28 @@ class Labels:
 class Draws:
     """Loaders' first batches, and the optimizer steps before each."""
 
-    def __init__(self) -> None:
+    def __init__(self, labels: Labels | None = None) -> None:
+        self._labels = labels
+        self._begun = 0
+        self._hooked: weakref.WeakSet[Any] = weakref.WeakSet()
         self._digests: list[str] = []
         self._steps: list[int] = []
         self._streams: weakref.WeakKeyDictionary[Any, tuple[int, list[str]]]
         self._streams = weakref.WeakKeyDictionary()  # by iterator: workers, and first batches
 
+    def _watch(self) -> None:
+        """Inspects the labels that DeepSpeed's engines, FSDP's and compiled models get."""
+        if self._labels is None or not self._labels.is_open or self._begun == BEGUN:
+            return
+        self._begun += 1
+        for model in data_parallel.outermost():
+            if model not in self._hooked and model not in data_parallel.wrapped:
+                self._hooked.add(model)
+                self._labels.watch(model)
+
     def begun(self, loader: Any, iterator: Any) -> None:
-        """Notes whether several processes read a stream for an iterator."""
+        """Notes whether several processes read a stream for an iterator, and looks for models."""
+        self._watch()
         import torch
 
         is_stream = isinstance(loader.dataset, torch.utils.data.IterableDataset)
@@ -176,7 +192,7 @@ class Draws:
             report_here(data.read_by_all(digests, workers))
 
 
-draws = Draws()
+draws = Draws(Labels())
 
 
 class Overlap:

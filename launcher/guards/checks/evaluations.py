@@ -120,9 +120,9 @@ class Evaluations:
             return
         for model in known_models():
             layers = list(_acting_otherwise(model, is_training=True)) if model.training else ()
-            if layers:
-                see = partial(self._see, layers)
-                self._hooks.append(model.register_forward_pre_hook(see))
+            see = partial(self._see, layers)
+            for one in {model, data_parallel.called(model)} if layers else ():
+                self._hooks.append(one.register_forward_pre_hook(see))
         self.left -= bool(self._hooks)
 
     def _see(self, layers: Sequence[str], model: Any, _args: Any) -> None:

@@ -88,7 +88,7 @@ class Losses:
 
     def watch(self) -> None:
         """Hooks the models whose samples are divided among ranks, as a loader begins."""
-        for model in data_parallel.dividing() if self.is_open else ():
+        for model in data_parallel.outermost() if self.is_open else ():
             if model not in self._hooks:
                 hook = model.register_forward_pre_hook(self._note, with_kwargs=True)
                 self._hooks[model] = hook
@@ -103,6 +103,7 @@ class Losses:
             return
         self._left -= 1
         with suppress(Exception):  # a batch may be anything
+            model = getattr(model, "_orig_mod", model)
             self._inputs = _inputs(getattr(model, "module", model), args, kwargs)
 
     def look(self, loss: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from ...checks import passed
 from ...checks.data import judgements
 from ...checks.finding import BATCHES, Check, Finding
+from .. import data_parallel
 from ..callers import is_called_by
 from ..model_facts import base_of
 from . import tokenizers
@@ -87,14 +88,21 @@ def _within(module: Any, kind: type, depth: int) -> Iterator[Any]:
 
 def watch(model: Any) -> None:
     """Inspects a model's first training passes, then removes the hooks."""
+    import torch
+
     texts, inputs = Texts(), Inputs()
     guesses = Guesses()
     left = PASSES
     names: list[str] = []
 
-    def see(model: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
+    called, reference = data_parallel.called(model), weakref.ref(model)
+
+    def see(_called: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
         nonlocal left
-        if not left or not is_trained_pass(model):
+        if not left or torch.compiler.is_compiling():
+            return
+        model: Any = reference()
+        if not is_trained_pass(model):
             return
         left -= 1
         if not names:
@@ -105,16 +113,17 @@ def watch(model: Any) -> None:
         if not left:
             handle.remove()
 
-    def note(model: Any, _args: Any, output: Any) -> None:
-        if not is_trained_pass(model):
+    def note(_called: Any, _args: Any, output: Any) -> None:
+        model: Any = None if torch.compiler.is_compiling() else reference()
+        if model is None or not is_trained_pass(model):
             return
         if guesses.is_open:
             safely(Check.DATA, guesses.look, model, output)
         if not guesses.is_open:
             after.remove()
 
-    handle = model.register_forward_pre_hook(see, with_kwargs=True)
-    after = model.register_forward_hook(note)
+    handle = called.register_forward_pre_hook(see, with_kwargs=True)
+    after = called.register_forward_hook(note)
 
 
 class Guesses:

@@ -93,6 +93,10 @@ def _skip_code(world: World) -> None:
     progress.install(world.module("torch._dynamo.eval_frame"))
 
 
+def _compiled(world: World) -> None:
+    data_parallel.install(world.module("torch._dynamo.eval_frame"))
+
+
 def _fake_store(world: World) -> None:
     world.module("torch.testing._internal.distributed.fake_pg")
     with pytest.raises(EndOfQueryError):
@@ -418,6 +422,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.GRAPH_TASK: _graph_task,
     names.ENGINE: _engine,
     names.SKIP_CODE: _skip_code,
+    names.COMPILED: _compiled,
     names.SYNCS: _syncs,
     names.IGNORED: _ignored,
     names.SYNC_BUFFERS: _sync_buffers,

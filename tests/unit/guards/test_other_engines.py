@@ -12,7 +12,8 @@ from safe_launch.checks.finding import VARIABLE, Check, Finding
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards import data_parallel
-from safe_launch.guards.checks import engines, optimizers, saves
+from safe_launch.guards.checks import engines, evaluations, losses, optimizers, saves
+from safe_launch.guards.checks.batches import Draws, Labels
 from safe_launch.guards.checks.models import parameters_of
 from safe_launch.guards.checks.optimizers import Watch
 from support.lazy import Lazy
@@ -116,3 +117,82 @@ def test_parameters_that_an_engine_was_not_given(
     model(torch.ones(3, 8)).pow(2).mean().backward()
     engines.EngineWatch().look(made)
     assert [found.parameter for found in told()] == names
+
+
+def test_the_outermost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model is called, and its divided parts within it."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    model = net()
+    monkeypatch.setattr(data_parallel, "others", weakref.WeakSet([model[0], model[1], model]))
+    assert data_parallel.outermost() == [model]
+    assert len(list(data_parallel.dividing())) == 3
+
+
+def words_model() -> Any:
+    """A model that gets labels."""
+
+    class Words(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = torch.nn.Embedding(9, 8), torch.nn.Linear(8, 9)
+
+        def forward(self, words: Any, labels: Any = None) -> Any:
+            scores = self.head(self.embed(words)).flatten(0, 1)
+            return scores if labels is None else scores.sum()
+
+    return Words()
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("ignored", [True, False])
+def test_labels_of_divided_models(
+    told: Told, monkeypatch: pytest.MonkeyPatch, is_compiled: bool, ignored: bool
+) -> None:
+    """All ignored; a divided part gets none, and is no reason to stop looking."""
+    model = words_model()
+    monkeypatch.setattr(data_parallel, "others", weakref.WeakSet([model.head, model]))
+    called = model
+    if is_compiled:
+        called = torch.compile(model, backend="eager")
+        data_parallel._compiled[model] = weakref.ref(called)
+    assert data_parallel.called(model) is called
+    loader = torch.utils.data.DataLoader(torch.arange(40) % 9, 4)
+    draws = Draws(Labels())
+    draws.begun(loader, iter(loader))
+    for words in loader:
+        labels = torch.full((2, 2), -100) if ignored else words.view(2, 2)
+        called(words.view(2, 2), labels=labels)
+    assert [found.check for found in told()] == [Check.DATA] * ignored
+    assert all("-100" in found.sentence for found in told())
+
+
+def test_inputs_of_divided_and_compiled_models(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A divided part doesn't hide the tokens that its model got."""
+    model = words_model()
+    monkeypatch.setattr(data_parallel, "others", weakref.WeakSet([model.embed, model.head, model]))
+    called = torch.compile(model, backend="eager")
+    data_parallel._compiled[model] = weakref.ref(called)
+    seen = losses.Losses()
+    seen.watch()
+    words = torch.tensor([[1, 2, 3, 4]])
+    called(words)
+    assert seen._inputs is not None
+    assert seen._inputs.ids is words
+    assert told() == []
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_evaluations_of_compiled_models(
+    told: Told, monkeypatch: pytest.MonkeyPatch, mode: bool
+) -> None:
+    """In training mode, dropout stays on."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
+    observations.see_model(model)
+    monkeypatch.setattr(observations, "steps_of_all", lambda: 4)
+    called = torch.compile(model, backend="eager").train(mode)
+    data_parallel._compiled[model] = weakref.ref(called)
+    looking = evaluations.Evaluations()
+    with torch.no_grad():
+        looking.begin()
+        called(torch.ones(1, 4))
+    assert ["evaluated in training mode" in found.sentence for found in told()] == [True] * mode
