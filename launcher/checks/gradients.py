@@ -71,7 +71,7 @@ def judged(names: Sequence[str], values: Mapping[int, str]) -> Finding | None:
             return finding
         are_right = all({*fates} <= {Fate.MEAN} for fates in first.values())
         if first and are_right and _is_kept(windows, place):
-            return _never_cleared(name, tuple(seen))
+            return never_cleared(name, tuple(seen))
     return None
 
 
@@ -82,7 +82,8 @@ def _is_kept(windows: Sequence[Sequence[Passed]], place: int) -> bool:
     return any(first) and [*first] == [*before.reached]
 
 
-def _never_cleared(name: str, ranks: tuple[int, ...]) -> Finding:
+def never_cleared(name: str, ranks: tuple[int, ...] = ()) -> Finding:
+    """Reports gradients that each step finds as the one before has used them."""
     return Finding(
         Check.GRADIENTS,
         certain=True,

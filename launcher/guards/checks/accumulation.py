@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
 
-from ...checks import divided
+from ...checks import divided, gradients
 from ...checks.finding import Check
 from ...core.private_names import VERSION
 from ...evidence.observations import observations
@@ -14,7 +14,7 @@ from .. import data_parallel
 from ..callers import LOOPS, is_called_by, user_place
 from . import dtypes
 from .copies import local, spread
-from .models import parameters_of
+from .models import is_compiled, known_models, names_of, parameters_of
 from .reporting import is_on, report, report_here
 
 MOST = 192
@@ -35,7 +35,7 @@ class Accumulated:
     def __init__(self, optimizers: Callable[[], Collection[Any]]) -> None:
         self.is_open = False
         self._optimizers = optimizers
-        self._place: tuple[weakref.ref[Any], int, int] | None = None  # of one with a gradient
+        self._place: Place | None = None  # of one with a gradient
         self._passes = 0
         self._left = 0
         self._usual = 0  # passes of the first step
@@ -77,14 +77,28 @@ class Accumulated:
         self.is_open = is_alone and self._usual > 1 and not has_left
 
 
-def _with_gradient(optimizer: Any) -> tuple[weakref.ref[Any], int, int] | None:
-    """The place of a parameter whose gradient is in `grad`; FSDP2 keeps it elsewhere."""
+Place = tuple[weakref.ref[Any], int, int]
+"""An optimizer, and the numbers of a group and of a parameter in it."""
+
+
+def _with_gradient(optimizer: Any) -> Place | None:
+    """The place of a parameter whose gradient is in `grad`; FSDP2 may keep it elsewhere."""
+    place = _first_with_gradient(optimizer)
+    return None if place is None or hasattr(_at(place), "to_local") else place
+
+
+def _first_with_gradient(optimizer: Any) -> Place | None:
     for place, group in enumerate(optimizer.param_groups):
         for number, param in enumerate(group["params"]):
             if param.grad is not None:
-                is_whole = not hasattr(param, "to_local")
-                return (weakref.ref(optimizer), place, number) if is_whole else None
+                return weakref.ref(optimizer), place, number
     return None
+
+
+def _at(place: Place) -> Any:
+    """The parameter at a place; None if the optimizer is gone."""
+    optimizer = place[0]()
+    return None if optimizer is None else optimizer.param_groups[place[1]]["params"][place[2]]
 
 
 class Stepping(Protocol):
@@ -107,26 +121,31 @@ class Clearing:
         self._looked = 0
         self._done = 0
         self._version: int | None = None  # of a parameter that a step may change
+        self._had = (
+            False  # whether the last pass has left gradients, which FSDP2 may keep elsewhere
+        )
 
     def look(self) -> None:
         """Inspects which gradients this step's earlier passes left, before the next pass."""
         steps = sum(watch.steps for _, watch in self._optimizers())
         held = list(self._parameters())
-        is_plain = not (dtypes.scalers or data_parallel.others or is_called_by(*LOOPS, "deepspeed"))
+        is_other = any(not hasattr(model, "reshard") for model in data_parallel.others)
+        is_plain = not (dtypes.scalers or is_other or is_called_by(*LOOPS, "deepspeed"))
         self._looked += 1
-        self.is_open = bool(held) and is_plain and all(map(_is_plain, held))
-        self.is_open = self.is_open and self._looked <= MOST
+        self.is_open = bool(held) and is_plain and self._looked <= MOST
         if not self.is_open:
             return
         where = user_place()
-        version = held[0]._version
+        version: int | None = None
+        with observations.going_on():
+            _, version = _mark(held[0])
         if steps != self._done or version != self._version:
             self._done, self._version = steps, version
             for counts in self._counts.values():
                 counts.append((0, 0))
         counts = self._counts.setdefault(where, [(0, 0)])
         passes, cleared = counts[-1]
-        is_cleared = passes > 0 and all(param.grad is None for param in held)
+        is_cleared = passes > 0 and self._had and all(param.grad is None for param in held)
         counts[-1] = passes + 1, cleared + is_cleared
         if steps >= divided.STEPS:
             self.is_open = False
@@ -134,14 +153,13 @@ class Clearing:
                 seen = self._counts[where][: divided.STEPS]
                 report(divided.cleared(seen), where=where)
 
+    def after(self) -> None:
+        """Notes whether a pass has left gradients."""
+        self._had = any(param.grad is not None for param in self._parameters())
+
     def _parameters(self) -> Iterator[Any]:
         for optimizer, _ in self._optimizers():
             yield from (param for param in parameters_of(optimizer) if param.requires_grad)
-
-
-def _is_plain(parameter: Any) -> bool:
-    """Whether the gradient is in `grad`; FSDP2 stores it elsewhere between passes."""
-    return not hasattr(parameter, "to_local")
 
 
 class Clipped:
@@ -188,6 +206,64 @@ class Clipped:
                 mark = self._marks.get(id(param))
                 if mark and param.grad is not None and (_mark(param.grad) != mark) is is_changed:
                     yield id(param), mark
+
+
+class Kept:
+    """A gradient of an optimizer's that its steps leave, and the next passes find as it was.
+
+    Of models whose gradients aren't sampled, or only before FSDP2 divides them.
+
+    Attributes:
+        is_open: whether to look at further passes and steps.
+    """
+
+    def __init__(self, optimizers: Callable[[], Collection[Any]]) -> None:
+        self.is_open = False
+        self._optimizers = optimizers
+        self._place: Place | None = None
+        self._found: tuple[int, int] | None = None  # the gradient's mark
+        self._times = 0  # steps with what the one before has used
+        self._has_passed = False  # since the last step
+
+    def restart(self) -> None:
+        """Begins to look, as a new optimizer is watched."""
+        self.is_open = is_on(Check.GRADIENTS)
+        self._place, self._found, self._times = None, None, 0
+
+    def passing(self) -> None:
+        """Compares the gradient with what it was, before a backward pass."""
+        if self._place is None:
+            return
+        param = _at(self._place)
+        is_kept = param is not None and param.grad is not None and self._found == _mark(param.grad)
+        self.is_open = self.is_open and is_kept
+        self._has_passed = True
+
+    def passed(self) -> None:
+        """Notes the gradient that a backward pass has left."""
+        param = None if self._place is None else _at(self._place)
+        self._found = None if param is None or param.grad is None else _mark(param.grad)
+
+    def stepping(self, optimizer: Any) -> None:
+        """Counts the steps that have found the gradient as it was, before another."""
+        self.is_open = len(self._optimizers()) == 1
+        place = self._place
+        if place is None:
+            place = self._place = _first_with_gradient(optimizer)
+            param = None if place is None else _at(place)
+            is_sampled = data_parallel.world() > 1 and not hasattr(param, "to_local")
+            is_sampled = is_sampled and not any(map(is_compiled, known_models()))
+            is_known = param is not None and not param.grad.is_sparse
+            self.is_open = self.is_open and is_known and not is_sampled
+        else:
+            self._times += self._has_passed
+        self._has_passed = False
+        if place is not None and self.is_open and self._times == divided.STEPS:
+            name = names_of(optimizer)[id(_at(place))]
+            report_here(gradients.never_cleared(name), step=divided.STEPS + 1)
+            self.is_open = False
+        elif self.is_open:
+            self.passed()  # which may be clipped now
 
 
 def _mark(gradient: Any) -> tuple[int, int]:

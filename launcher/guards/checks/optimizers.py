@@ -74,6 +74,7 @@ class Watch:
         self._mode = evaluations.Mode()
         self._left = evaluations.LeftWeights()
         schedules.accumulated.restart()
+        schedules.kept.restart()
         optimizer.register_load_state_dict_post_hook(self.loaded)
         self._before = optimizer.register_step_pre_hook(self.before)
         optimizer.register_step_post_hook(self.after)
@@ -90,6 +91,8 @@ class Watch:
         """Inspects gradients and weights before a step."""
         if schedules.accumulated.is_open:
             safely(Check.GRADIENTS, schedules.accumulated.stepping, optimizer, self.steps)
+        if schedules.kept.is_open and not _is_compiling():
+            safely(Check.GRADIENTS, schedules.kept.stepping, optimizer)
         if self._mode.is_due(self.steps + 1) and not _is_compiling():
             safely(Check.TRAINED, self._mode.look, optimizer, self.steps + 1)
         if not _is_compiling():

@@ -16,7 +16,7 @@ from ...checks.finding import Check
 from ...core.quantities import count_of
 from .. import data_parallel
 from ..callers import user_place
-from .accumulation import Accumulated, Clipped
+from .accumulation import Accumulated, Clipped, Kept
 from .models import parameters_of
 from .reporting import is_on, report, safely
 from .schedule_lengths import EPOCHS, given_steps, half_period, length_of, planned
@@ -73,6 +73,7 @@ class Schedules:
         stepped: optimizers with at least one step.
         clipped: the gradients that were clipped last.
         accumulated: the passes since the last step.
+        kept: the gradients that steps leave.
     """
 
     def __init__(self) -> None:
@@ -84,6 +85,7 @@ class Schedules:
         self.stepped: weakref.WeakSet[Any] = weakref.WeakSet()
         self.clipped = Clipped(lambda: list(self.optimizers))
         self.accumulated = Accumulated(lambda: self.optimizers)
+        self.kept = Kept(lambda: self.optimizers)
         self._begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._still: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._moved: weakref.WeakSet[Any] = weakref.WeakSet()  # those whose rate was above 0

@@ -12,7 +12,15 @@ from safe_launch.checks.finding import VARIABLE, Check, Finding
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards import data_parallel
-from safe_launch.guards.checks import engines, evaluations, losses, optimizers, saves
+from safe_launch.guards.checks import (
+    engines,
+    evaluations,
+    held_parameters,
+    losses,
+    optimizers,
+    saves,
+)
+from safe_launch.guards.checks.accumulation import Clearing, Kept
 from safe_launch.guards.checks.batches import Draws, Labels
 from safe_launch.guards.checks.models import parameters_of
 from safe_launch.guards.checks.optimizers import Watch
@@ -196,3 +204,82 @@ def test_evaluations_of_compiled_models(
         looking.begin()
         called(torch.ones(1, 4))
     assert ["evaluated in training mode" in found.sentence for found in told()] == [True] * mode
+
+
+def shared_steps(model: Any, *, before: Callable[[Any, Any], object], passes: int = 1) -> None:
+    """A loop with what `backward` and a watched optimizer call."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    found: list[Any] = [optimizer]
+    kept = Kept(lambda: found)
+    kept.restart()
+    for _ in range(6):
+        for _ in range(passes):
+            before(optimizer, model)
+            loss = model(torch.ones(3, 8)).pow(2).mean()
+            if kept.is_open:
+                kept.passing()
+            loss.backward()
+            if kept.is_open:
+                kept.passed()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        if kept.is_open:
+            kept.stepping(optimizer)
+        optimizer.step()
+    assert not kept.is_open
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("passes", [1, 2])
+def test_gradients_of_shards_that_are_never_cleared(told: Told, passes: int, to_none: bool) -> None:
+    """Clearing between a step and the next pass is seen, clipping isn't taken for it."""
+    cleared = shards(net())
+    observations.see_model(cleared)
+    shared_steps(cleared, before=lambda one, _: one.zero_grad(set_to_none=to_none), passes=passes)
+    whole = net()  # whose gradients are sampled
+    shared_steps(whole, before=lambda *_: None)
+    assert told() == []
+    model = shards(net())
+    shared_steps(model, before=lambda *_: None, passes=passes)
+    (found,) = told()
+    assert (found.check, found.certain) == (Check.GRADIENTS, True)
+    assert "never cleared" in found.sentence
+
+
+@pytest.mark.parametrize(("is_hidden", "is_told"), [(False, True), (True, False)])
+def test_gradients_of_shards_that_are_cleared_early(
+    told: Told, is_hidden: bool, is_told: bool
+) -> None:
+    """Not those that FSDP2 keeps elsewhere until the step's last pass."""
+    model = shards(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    watch = SimpleNamespace(steps=0)
+    clearing = Clearing(lambda: [(optimizer, watch)])
+    for _ in range(4):
+        for last in (False, True):
+            optimizer.zero_grad()
+            loss = model(torch.ones(3, 8)).pow(2).mean()
+            if clearing.is_open:
+                clearing.look()
+            loss.backward()
+            if is_hidden and not last:
+                optimizer.zero_grad()
+            clearing.after()
+        optimizer.step()
+        watch.steps += 1
+    assert [found.check for found in told()] == [Check.GRADIENTS] * is_told
+
+
+@pytest.mark.parametrize("is_equal", [True, False])
+def test_divided_weights_that_are_to_be_tied(is_equal: bool) -> None:
+    """ZeRO stage 3 leaves each rank a part of each."""
+    heads = [torch.nn.Linear(8, 4, bias=False) for _ in range(2)]
+    for place, head in enumerate(heads):
+        head.weight.ds_tensor = torch.arange(16.0) + place * (not is_equal)
+        head.weight.ds_shape = (4, 8)
+        head.weight.data = torch.empty(0)
+    model = torch.nn.Sequential(*heads)
+    model.config = SimpleNamespace(tie_word_embeddings=True)
+    model.get_input_embeddings, model.get_output_embeddings = (lambda: heads[0]), lambda: heads[1]
+    (pair,) = held_parameters.apart([model])
+    first, second = pair.copy.parts()
+    assert (pair.output, first == second) == ("1.weight", is_equal)

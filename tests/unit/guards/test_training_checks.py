@@ -555,6 +555,7 @@ def test_gradients_that_are_cleared_too_early(told: Told) -> None:
                 if clearing.is_open:
                     clearing.look()
                 loss.backward()
+                clearing.after()
             optimizer.step()
             optimizer.zero_grad()
         assert not clearing.is_open
