@@ -176,5 +176,8 @@ def arrived(copies: Mapping[str, Copy]) -> dict[str, list[float]]:
 
 
 def local(tensor: Any) -> Any:
-    """This rank's shard of an FSDP2 tensor; other tensors unchanged."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    """This rank's part of a tensor that FSDP2 or ZeRO stage 3 has divided; others unchanged."""
+    if hasattr(tensor, "to_local"):
+        return tensor.to_local()
+    part = getattr(tensor, "ds_tensor", None)
+    return tensor if part is None or tensor.numel() else part

@@ -18,7 +18,7 @@ from ..fsdp import TORCHS
 from ..model_facts import base_of
 from . import early_steps
 from .calls import argument
-from .copies import Copy, copied, sample
+from .copies import Copy, copied, local, sample
 from .models import parameters_of
 from .reporting import report
 
@@ -88,8 +88,8 @@ def look_at_apart(models: Iterable[Any], where: str) -> None:
         embedding: Any = getattr(base.get_input_embeddings(), "weight", None)
         if not getattr(text, "tie_word_embeddings", False) or output is embedding:
             continue
-        parts = sample(output), sample(embedding)
-        if any(part is None for part in parts) or output.shape != embedding.shape:
+        parts = sample(_part(output)), sample(_part(embedding))
+        if any(part is None for part in parts) or _shape(output) != _shape(embedding):
             continue
         copy = copied(parts) if output.requires_grad or embedding.requires_grad else None
         if copy is not None:
@@ -106,6 +106,15 @@ def _judge_apart(names: tuple[str, str], copy: Copy, where: str) -> None:
     output, embedding = copy.parts()
     if output == embedding and any(output):
         report(built.parted(*names), where=where)
+
+
+def _part(weight: Any) -> Any:
+    """This rank's part of a weight, without its graph."""
+    return None if weight is None else local(weight.detach() if weight.numel() else weight)
+
+
+def _shape(weight: Any) -> tuple[int, ...]:
+    return tuple(getattr(weight, "ds_shape", weight.shape))
 
 
 def unregistered(models: Iterable[Any], held: Collection[int]) -> Iterator[str]:
