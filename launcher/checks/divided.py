@@ -133,12 +133,20 @@ def summed_labels() -> Finding:
     )
 
 
-def by_ranks(ranks: int, *, is_multiplied: bool) -> Finding:
-    """Reports a mean that is multiplied or divided by the number of ranks."""
+def by_ranks(
+    ranks: int, *, is_multiplied: bool, averaging: str = "DistributedDataParallel"
+) -> Finding:
+    """Reports a mean that is multiplied or divided by the number of ranks.
+
+    Args:
+        ranks: their number.
+        is_multiplied: whether it isn't divided.
+        averaging: what averages the gradients.
+    """
     how, size = ("times", "large") if is_multiplied else ("divided by", "small")
     return Finding(
         Check.DIVIDED,
-        sentence=f"the loss is a mean {how} the number of ranks: DistributedDataParallel averages "
+        sentence=f"the loss is a mean {how} the number of ranks: {averaging} averages "
         f"gradients over the ranks, and they are {ranks} times too {size}",
         advice="Don't multiply it, unless it is divided by a number of all ranks' samples"
         if is_multiplied

@@ -148,17 +148,24 @@ class Losses:
             self._end()
 
     def _multiplied(self, loss: Any) -> Finding | None:
-        """Reports a mean times the number of ranks, or divided by it as DDP's gradients are."""
+        """Reports a mean times the number of ranks, or divided by it as DDP's gradients are.
+
+        With FSDP2, a script may set what gradients are divided by, and then divide the loss.
+        """
         ranks = data_parallel.world()
-        if is_called_by(*FRAMEWORKS) or not data_parallel.replicated() or ranks < 2:
+        is_by_ddp = bool(data_parallel.replicated())
+        is_sharded = any(hasattr(model, "reshard") for model in data_parallel.others)
+        if is_called_by(*FRAMEWORKS) or not (is_by_ddp or is_sharded) or ranks < 2:
             return None
         factor = factor_of_mean(loss)
-        if factor * ranks == 1 and is_written_division(loss, RANKS, ranks):
+        if is_by_ddp and factor * ranks == 1 and is_written_division(loss, RANKS, ranks):
             return divided.by_ranks(ranks, is_multiplied=False)
         if factor != ranks or not (ranks > 2 or any(map(_names_ranks, user_codes()))):
             return None
         is_gathered = any("gather" in node.name().lower() for node in nodes_of(loss))
-        return None if is_gathered else divided.by_ranks(ranks, is_multiplied=True)
+        averaging = "DistributedDataParallel" if is_by_ddp else "FSDP2"
+        found = divided.by_ranks(ranks, is_multiplied=True, averaging=averaging)
+        return None if is_gathered else found
 
     def _end(self) -> None:
         self.is_open = False

@@ -19,6 +19,7 @@ from safe_launch.guards.checks import (
     losses,
     optimizers,
     saves,
+    updates,
 )
 from safe_launch.guards.checks.accumulation import Clearing, Kept
 from safe_launch.guards.checks.batches import Draws, Labels
@@ -101,6 +102,7 @@ def engine(model: Any, optimizer: Any, stage: int = 3) -> Any:
         module=model,
         basic_optimizer=optimizer,
         global_steps=3,
+        skipped_steps=0,
         is_gradient_accumulation_boundary=lambda: True,
         zero_optimization_stage=lambda: stage,
     )
@@ -125,6 +127,36 @@ def test_parameters_that_an_engine_was_not_given(
     model(torch.ones(3, 8)).pow(2).mean().backward()
     engines.EngineWatch().look(made)
     assert [found.parameter for found in told()] == names
+
+
+@pytest.mark.parametrize(("size", "value", "is_told"), [(8, 0, True), (8, 1, False), (9, 0, False)])
+def test_adapters_that_stay_zero_in_stage_3(
+    told: Told, size: int, value: float, is_told: bool
+) -> None:
+    """By this rank's part, if it has no padding."""
+    model = torch.nn.Linear(4, 4, bias=False)
+    model.lora_B = torch.nn.Linear(4, 4, bias=False)
+    model.lora_B.weight.data = torch.empty(0)
+    model.lora_B.weight.ds_tensor = torch.full((size,), float(value))
+    model.lora_B.weight.ds_numel = 16
+    optimizer = watched(torch.optim.SGD(model.parameters(), lr=1e-3))
+    updates.done[optimizer] = 3
+    engines.EngineWatch().look(engine(model, optimizer))
+    assert ["still zero" in found.sentence for found in told()] == [True] * is_told
+
+
+@pytest.mark.parametrize(("factor", "is_told"), [(2, True), (1, False), (0.5, False)])
+def test_losses_times_the_ranks_under_fsdp2(
+    told: Told, monkeypatch: pytest.MonkeyPatch, factor: float, is_told: bool
+) -> None:
+    """What averages is named; a division may belong to a divisor that the script has set."""
+    model = net()
+    model.reshard = model.parameters
+    monkeypatch.setattr(data_parallel, "others", weakref.WeakSet([model]))
+    world_size = factor  # the name shows what it is multiplied by
+    loss = torch.nn.functional.mse_loss(model(torch.ones(3, 8)), torch.ones(3, 2)) * world_size
+    losses.Losses().look(loss)
+    assert ["FSDP2 averages" in found.sentence for found in told()] == [True] * is_told
 
 
 def test_the_outermost(monkeypatch: pytest.MonkeyPatch) -> None:
