@@ -14,10 +14,11 @@ import wrapt
 from ...checks import built, divided, schedule, trained, updated
 from ...checks.finding import Check
 from ...evidence.observations import size_of
+from .. import data_parallel
 from ..callers import calling_frame, user_place
 from . import early_steps, updates
 from .calls import argument, before
-from .copies import Copy, arrived, sampled
+from .copies import Copy, arrived, local, sampled
 from .gradients import Gradients
 from .models import parameters_of
 from .replicas import Replicas, replicated_by_engine
@@ -71,11 +72,12 @@ class EngineWatch:
         if engine.zero_optimization_stage() > 2:
             for check in (Check.REPLICAS, Check.TRAINED, Check.GRADIENTS):
                 skip(check, "the weights are partitioned (ZeRO stage 3)")
-            return
-        self._replicas.look(replicated_by_engine(engine), step)
+        else:
+            self._replicas.look(replicated_by_engine(engine), step)
         done = updates.done.get(engine.basic_optimizer, 0)
         steps = min(done, step - int(engine.skipped_steps))
-        zeros = updates.adapters_in(engine.module.named_parameters())
+        every = updates.adapters_in(engine.module.named_parameters())
+        zeros = ((name, local(param)) for name, param in every if _has_no_padding(param))
         copies = sampled(zeros, updates.MOST_ADAPTERS)
         early_steps.later(Check.TRAINED, copies.values(), partial(self._judge_zeros, copies, steps))
 
@@ -119,6 +121,12 @@ class EngineWatch:
 
     def _take(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         safely(Check.GRADIENTS, self._gradients.take, optimizer)
+
+
+def _has_no_padding(param: Any) -> bool:
+    """Whether the ranks' parts of a parameter are of one size."""
+    part = getattr(param, "ds_tensor", None)
+    return part is None or part.numel() * data_parallel.world() == size_of(param)
 
 
 def install(module: ModuleType) -> None:
