@@ -39,6 +39,11 @@ class Steps:
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()
         self._is_counting = True
 
+    @property
+    def is_preparing(self) -> bool:
+        """Whether torch makes a step only to have the optimizer's states."""
+        return not self._is_counting
+
     def begin(self) -> None:
         """Begins counting, as an optimizer exists."""
         self.most = self.most or 0

@@ -16,6 +16,7 @@ from ...core.private_names import SKIP_CODE
 from ...core.settings import Fact
 from ...evidence.observations import observations
 from ..callers import user_place
+from ..optimizer import steps
 from . import (
     adapters,
     dtypes,
@@ -89,6 +90,8 @@ class Watch:
 
     def before(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Inspects gradients and weights before a step."""
+        if steps.is_preparing:
+            return
         if schedules.accumulated.is_open:
             safely(Check.GRADIENTS, schedules.accumulated.stepping, optimizer, self.steps)
         if schedules.kept.is_open and not _is_compiling():
@@ -110,6 +113,8 @@ class Watch:
         """Inspects weights after a step."""
         if _is_compiling():
             skip(Check.TRAINED, "the optimizer's step is compiled")
+            return
+        if steps.is_preparing:
             return
         self.steps += 1
         safely(Check.TRAINED, self._left.after, optimizer, self.steps)

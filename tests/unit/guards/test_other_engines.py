@@ -19,12 +19,14 @@ from safe_launch.guards.checks import (
     losses,
     optimizers,
     saves,
+    schedules,
     updates,
 )
 from safe_launch.guards.checks.accumulation import Clearing, Kept
 from safe_launch.guards.checks.batches import Draws, Labels
 from safe_launch.guards.checks.models import parameters_of
 from safe_launch.guards.checks.optimizers import Watch
+from safe_launch.guards.optimizer import steps
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -315,3 +317,18 @@ def test_divided_weights_that_are_to_be_tied(is_equal: bool) -> None:
     (pair,) = held_parameters.apart([model])
     first, second = pair.copy.parts()
     assert (pair.output, first == second) == ("1.weight", is_equal)
+
+
+def test_a_step_that_makes_states_before_a_load(told: Told) -> None:
+    """torch.distributed.checkpoint makes it, without gradients and at a rate of 0."""
+    model = net()
+    observations.see_model(model)
+    optimizer = watched(torch.optim.AdamW(model.parameters(), lr=1e-3))
+    seen = schedules.schedules.optimizers[optimizer]
+    for param in model.parameters():
+        param.grad = torch.zeros_like(param)
+    steps.prepare(lambda: optimizer.step(), None, (), {})
+    assert seen.steps == 0
+    optimizer.step()
+    assert seen.steps == 1
+    assert told() == []
