@@ -24,6 +24,7 @@ from .losses import first_losses
 from .mixing import mixing
 from .passes import passes
 from .reporting import is_on, safely
+from .resumes import resumes
 from .samplers import unshuffled
 from .schedules import schedules
 from .worker_draws import worker_draws
@@ -52,6 +53,8 @@ def install(module: ModuleType) -> None:
             safely(Check.TRAINED, evaluations.begin)
         if mixing.is_open and is_on(Check.TRAINED):
             safely(Check.TRAINED, mixing.begin, loader)
+        if resumes.open and is_on(Check.RESUMED):
+            safely(Check.RESUMED, resumes.begin)
         if not is_on(Check.DATA):
             return wrapped(*args, **kwargs)
         safely(Check.DATA, first_losses.watch)

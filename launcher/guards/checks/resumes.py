@@ -32,7 +32,11 @@ TRAINER, DDP, ACCELERATE, TORCH = (
     *("transformers.trainer", "torch.nn.parallel.distributed"),
     *("accelerate.accelerator", "torch.serialization"),
 )
-HOOKED = (TRAINER, DDP, ACCELERATE, TORCH)
+SAVER, LOADER = (
+    "torch.distributed.checkpoint.state_dict_saver",
+    "torch.distributed.checkpoint.state_dict_loader",
+)
+HOOKED = (TRAINER, DDP, ACCELERATE, TORCH, SAVER, LOADER)
 TENSORS, ELEMENTS = 4, 256
 """Tensors of a batch, and elements of each, in the digest."""
 
@@ -67,6 +71,7 @@ class Resumes:
         self._saved: set[str] = set()  # paths with an optimizer's state
         self._again = ""  # the user's line that loads such a path
         self._optimizer: Callable[[], Any] = lambda: None
+        self._watched: weakref.WeakSet[Any] = weakref.WeakSet()  # models, until their next batch
 
     def batch(self, batch: Any) -> None:
         """Records a batch before its forward pass."""
@@ -126,13 +131,24 @@ class Resumes:
             self._saved.add(about[0])
         observations.send(Noted(*about, None, *state))
         self.open = [Open(lambda then: observations.send(Noted(*about, then, *state)))]
-        for wrapper in () if self.has_trainer else data_parallel.wrapped:
-            self.watch(wrapper)
+        models = {*data_parallel.wrapped, *data_parallel.outermost()}
+        for model in () if self.has_trainer else models:
+            self.watch(model)
+
+    def begin(self) -> None:
+        """Inspects the next batch of sharded and compiled models, as a loader begins."""
+        for model in () if self.has_trainer else data_parallel.outermost():
+            if model not in data_parallel.wrapped and model not in self._watched:
+                self.watch(model)
 
     def watch(self, wrapper: Any) -> None:
         """Inspects a wrapper's next training batch."""
-        is_training = attrgetter("training")
-        first_passes(wrapper, Check.RESUMED, lambda _, *batch: self.batch(batch), when=is_training)
+        self._watched.add(wrapper)
+        first_passes(wrapper, Check.RESUMED, self._pass, when=attrgetter("training"))
+
+    def _pass(self, model: Any, args: Any, kwargs: Any) -> None:
+        self._watched.discard(model)
+        self.batch((args, kwargs))
 
 
 def is_noted(path: str) -> bool:
@@ -169,6 +185,10 @@ def install(module: ModuleType) -> None:
         case name if name == ACCELERATE:
             after(module, "Accelerator.save_state", Check.RESUMED, _state_saved)
             before(module, "Accelerator.load_state", Check.RESUMED, _state_loads)
+        case name if name == SAVER:
+            after(module, "save", Check.RESUMED, _parts_saved)
+        case name if name == LOADER:
+            before(module, "load", Check.RESUMED, _parts_load)
         case _:
             after(module, "save", Check.RESUMED, _object_saved)
             before(module, "load", Check.RESUMED, _object_loads)
@@ -220,6 +240,32 @@ def _object_saved(_instance: Any, args: Any, kwargs: Any, *_result: Any) -> None
     )
     if has_optimizer and not is_called_by(*LOOPS, "deepspeed"):  # Accelerator.save is the script's
         resumes.saved(str(path))
+
+
+def _parts_saved(_instance: Any, args: Any, kwargs: Any, _result: Any) -> None:
+    """Records a checkpoint in parts that has an optimizer's state, or an object with both."""
+    content = args[0] if args else kwargs.get("state_dict")
+    held = content.values() if isinstance(content, Mapping) else ()
+    parts = [part for value in held for part in (value, *getattr(value, "__dict__", {}).values())]
+    has_optimizer = any(
+        "param_groups" in part if isinstance(part, Mapping) else hasattr(part, "param_groups")
+        for part in parts
+    )
+    if has_optimizer and (path := _folder(kwargs)) and not is_called_by(*FRAMEWORKS):
+        resumes.saved(path)
+
+
+def _parts_load(_instance: Any, _args: Any, kwargs: Any) -> None:
+    if (path := _folder(kwargs)) and not is_called_by(*FRAMEWORKS):
+        resumes.loads(path)
+        resumes.loads_again(path)
+
+
+def _folder(kwargs: Mapping[str, Any]) -> str:
+    """The folder of a checkpoint in parts; empty if it isn't one."""
+    storage = kwargs.get("storage_writer") or kwargs.get("storage_reader")
+    path = kwargs.get("checkpoint_id") or getattr(storage, "path", None)
+    return os.fspath(path) if isinstance(path, str | os.PathLike) else ""
 
 
 def _object_loads(_instance: Any, args: Any, kwargs: Any) -> None:

@@ -10,7 +10,8 @@ import pytest
 from safe_launch.checks.finding import VARIABLE
 from safe_launch.checks.resumed import Noted
 from safe_launch.evidence.observations import observations
-from safe_launch.evidence.worker_messages import Message
+from safe_launch.evidence.worker_messages import Found, Message
+from safe_launch.guards import data_parallel
 from safe_launch.guards.checks import resumes
 from safe_launch.guards.checks.resumes import Resumes
 from support.lazy import Lazy
@@ -101,3 +102,37 @@ def test_which_files(notes: tuple[Resumes, list[Message]], tmp_path: Path) -> No
     (told,) = messages
     assert isinstance(told, Noted)
     assert told.path == str(tmp_path / "b")
+
+
+def test_checkpoints_in_parts(notes: tuple[Resumes, list[Message]], tmp_path: Path) -> None:
+    """With an optimizer's state, by itself or in an object; loaded by another training."""
+    noted, messages = notes
+    optimizer = Optimizer()
+    train(noted, optimizer, 1, 2)
+    path = str(tmp_path / "step-2")
+    state = {"state": {}, "param_groups": []}
+    resumes._parts_saved(None, ({"model": {}},), {"checkpoint_id": path})
+    assert messages == []
+    app = SimpleNamespace(model=None, optimizer=optimizer)
+    for content in ({"model": {}, "optim": state}, {"app": app}):
+        resumes._parts_saved(None, (content,), {"checkpoint_id": path})
+    storage = SimpleNamespace(path=tmp_path / "step-2")
+    resumes._parts_saved(None, ({"optim": state},), {"storage_writer": storage})
+    assert [told.path for told in messages if isinstance(told, Noted)] == [path] * 3
+    resumes._parts_load(None, ({"model": {}},), {"storage_reader": storage})
+    noted.step(Optimizer())
+    assert [type(told) for told in messages].count(Found) == 1
+
+
+def test_batches_of_divided_models(
+    notes: tuple[Resumes, list[Message]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loader that begins shows that there is a model."""
+    noted, _ = notes
+    model = torch.nn.Linear(2, 2)
+    monkeypatch.setattr(data_parallel, "outermost", lambda: [model])
+    noted.begin()
+    noted.begin()
+    model(torch.ones(1, 2))
+    assert noted.open[0].batch is not None
+    assert not model._forward_pre_hooks
