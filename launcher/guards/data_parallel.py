@@ -92,7 +92,8 @@ def _compile(original: Any, instance: Any, args: Any, kwargs: Any) -> None:
 
 def called(model: Any) -> Any:
     """What a script calls for a model: hooks within torch.compile's module are compiled."""
-    for inner in (*(each for each in wrapped if each.module is model), model):
+    wrappers = [each for each in wrapped if getattr(each, "module", None) is model]
+    for inner in (*wrappers, model):
         reference = _compiled.get(inner)
         outer = None if reference is None else reference()
         if outer is not None:
