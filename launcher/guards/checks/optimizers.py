@@ -67,7 +67,7 @@ class Watch:
         schedules.optimizers[optimizer] = self
         models = known_models() if _are_few() else ()
         frozen = ((id(p), name) for _, name, p in parameters_in(models) if not p.requires_grad)
-        self._frozen = dict(frozen)  # an id may be another's later
+        self._frozen = dict(frozen)  # an id may be a shard's later
         self._values = updates.Values(optimizer, self.where)
         self._replicas = Replicas(self.where)
         self._buffers = Replicas(self.where, Shared.BUFFERS)
@@ -242,7 +242,12 @@ class Watch:
             for key, (name, param) in of_models.items()
             if param.requires_grad and param.grad is not None and key not in held
         }
-        thawed = (name for key, (name, _) in of_models.items() if self._frozen.get(key) == name)
+        thawed = (
+            name
+            for key, (name, param) in of_models.items()
+            if self._frozen.get(key) == name
+            or (key in self._frozen and not hasattr(param, "to_local"))
+        )
         return trained.Gradients(
             type(optimizer).__name__,
             self.steps,
