@@ -13,7 +13,7 @@ from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import LOOPS, is_called_by, user_place
 from . import dtypes
-from .copies import local, spread
+from .copies import Copy, copied, local, sample, spread
 from .models import is_compiled, known_models, names_of, parameters_of
 from .reporting import is_on, report, report_here
 
@@ -21,6 +21,8 @@ MOST = 192
 """Maximum passes to look for cleared gradients."""
 STEPS = 10
 """First steps to look for clipped ones."""
+KEPT = 4
+"""Gradients to sample, and maximum passes of a step, to look for those that are kept."""
 
 
 class Accumulated:
@@ -82,16 +84,12 @@ Place = tuple[weakref.ref[Any], int, int]
 
 
 def _with_gradient(optimizer: Any) -> Place | None:
-    """The place of a parameter whose gradient is in `grad`; FSDP2 may keep it elsewhere."""
-    place = _first_with_gradient(optimizer)
-    return None if place is None or hasattr(_at(place), "to_local") else place
-
-
-def _first_with_gradient(optimizer: Any) -> Place | None:
+    """The place of a parameter whose gradient is in `grad`; FSDP2 keeps it elsewhere."""
     for place, group in enumerate(optimizer.param_groups):
         for number, param in enumerate(group["params"]):
             if param.grad is not None:
-                return weakref.ref(optimizer), place, number
+                is_whole = not hasattr(param, "to_local")
+                return (weakref.ref(optimizer), place, number) if is_whole else None
     return None
 
 
@@ -136,9 +134,7 @@ class Clearing:
         if not self.is_open:
             return
         where = user_place()
-        version: int | None = None
-        with observations.going_on():
-            _, version = _mark(held[0])
+        version = held[0]._version
         if steps != self._done or version != self._version:
             self._done, self._version = steps, version
             for counts in self._counts.values():
@@ -209,9 +205,10 @@ class Clipped:
 
 
 class Kept:
-    """A gradient of an optimizer's that its steps leave, and the next passes find as it was.
+    """Gradients of an optimizer's that its steps leave, and the next passes find as they were.
 
-    Of models whose gradients aren't sampled, or only before FSDP2 divides them.
+    Of models whose gradients aren't sampled, or only before FSDP2 divides them. By their values: a
+    change of shards doesn't always count as one.
 
     Attributes:
         is_open: whether to look at further passes and steps.
@@ -220,50 +217,78 @@ class Kept:
     def __init__(self, optimizers: Callable[[], Collection[Any]]) -> None:
         self.is_open = False
         self._optimizers = optimizers
-        self._place: Place | None = None
-        self._found: tuple[int, int] | None = None  # the gradient's mark
-        self._times = 0  # steps with what the one before has used
-        self._has_passed = False  # since the last step
+        self._places: list[Place] = []
+        self._left: Copy | None = None  # as a pass or a step has left them
+        self._pairs: list[tuple[Copy, Copy]] = []  # as they were left, and found by the next pass
+        self._passes = 0  # of this step
+        self._steps = 0
 
     def restart(self) -> None:
         """Begins to look, as a new optimizer is watched."""
         self.is_open = is_on(Check.GRADIENTS)
-        self._place, self._found, self._times = None, None, 0
+        self._places, self._pairs, self._left = [], [], None
+        self._passes = self._steps = 0
 
     def passing(self) -> None:
-        """Compares the gradient with what it was, before a backward pass."""
-        if self._place is None:
-            return
-        param = _at(self._place)
-        is_kept = param is not None and param.grad is not None and self._found == _mark(param.grad)
-        self.is_open = self.is_open and is_kept
-        self._has_passed = True
+        """Compares the gradients with what they were, before a backward pass."""
+        self._passes += 1
+        found = self._copied() if self._places else None
+        if found is not None and self._left is not None:
+            self._pairs.append((self._left, found))
+        elif self._places or self._passes > KEPT:
+            self.is_open = False
 
     def passed(self) -> None:
-        """Notes the gradient that a backward pass has left."""
-        param = None if self._place is None else _at(self._place)
-        self._found = None if param is None or param.grad is None else _mark(param.grad)
+        """Notes the gradients that a backward pass has left."""
+        self._left = self._copied() if self._places else None
 
     def stepping(self, optimizer: Any) -> None:
-        """Counts the steps that have found the gradient as it was, before another."""
-        self.is_open = len(self._optimizers()) == 1
-        place = self._place
-        if place is None:
-            place = self._place = _first_with_gradient(optimizer)
-            param = None if place is None else _at(place)
-            is_sampled = data_parallel.world() > 1 and not hasattr(param, "to_local")
-            is_sampled = is_sampled and not any(map(is_compiled, known_models()))
-            is_known = param is not None and not param.grad.is_sparse
-            self.is_open = self.is_open and is_known and not is_sampled
-        else:
-            self._times += self._has_passed
-        self._has_passed = False
-        if place is not None and self.is_open and self._times == divided.STEPS:
-            name = names_of(optimizer)[id(_at(place))]
-            report_here(gradients.never_cleared(name), step=divided.STEPS + 1)
-            self.is_open = False
+        """Judges the steps so far, before another."""
+        self.is_open = len(self._optimizers()) == 1 and 0 < self._passes <= KEPT
+        self._passes = 0
+        if not self._places and self.is_open:
+            self._places = _some_with_gradients(optimizer)
+            self.is_open = bool(self._places)
         elif self.is_open:
-            self.passed()  # which may be clipped now
+            self._steps += 1
+            if self._steps >= divided.STEPS:
+                self._judge(optimizer)
+        if self.is_open:
+            self._left = self._copied()  # which may be clipped now
+
+    def _judge(self, optimizer: Any) -> None:
+        if all(copy.is_there for pair in self._pairs for copy in pair):
+            self.is_open = False
+            pairs = [(left.parts(), found.parts()) for left, found in self._pairs]
+            if all(left == found and any(map(any, left)) for left, found in pairs):
+                name = names_of(optimizer)[id(_at(self._places[0]))]
+                report_here(gradients.never_cleared(name), step=self._steps + 1)
+        elif self._steps > 2 * divided.STEPS:
+            self.is_open = False
+
+    def _copied(self) -> Copy | None:
+        """Begins to copy a part of the gradients; None if one was cleared."""
+        params = list(map(_at, self._places))
+        if any(param is None or param.grad is None for param in params):
+            return None
+        parts = [sample(local(param.grad.detach())) for param in params]
+        return None if any(part is None for part in parts) else copied(parts)
+
+
+def _some_with_gradients(optimizer: Any) -> list[Place]:
+    """Places of parameters with gradients, unless these are sampled or can't be."""
+    places = [
+        (weakref.ref(optimizer), place, number)
+        for place, group in enumerate(optimizer.param_groups)
+        for number, param in enumerate(group["params"])
+        if param.grad is not None and sample(local(param.grad.detach())) is not None
+    ]
+    chosen = spread(places, KEPT)
+    params = list(map(_at, chosen))
+    is_sampled = data_parallel.world() > 1 and not any(hasattr(p, "to_local") for p in params)
+    is_several = len({param.device for param in params}) > 1
+    is_compiled_in = any(map(is_compiled, known_models()))
+    return [] if is_several or (is_sampled and not is_compiled_in) else chosen
 
 
 def _mark(gradient: Any) -> tuple[int, int]:
