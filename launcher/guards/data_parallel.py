@@ -101,6 +101,12 @@ def called(model: Any) -> Any:
     return model
 
 
+def inner(model: Any) -> Any:
+    """The model within torch.compile's module; others unchanged."""
+    held = list(_compiled.items())
+    return next((within for within, outer in held if outer() is model), model)
+
+
 def dividing() -> Iterator[Any]:
     """Models whose samples must be divided among all ranks, as the script calls them."""
     ranks = world()

@@ -101,7 +101,7 @@ class Labels:
                 return
             is_within = is_called_by("transformers")  # a Trainer, whose step was seen
             look = partial(self.look, has_own_loss=is_within)
-            safely(Check.DATA, look, kwargs, getattr(model, "_orig_mod", model))
+            safely(Check.DATA, look, kwargs, data_parallel.inner(model))
             if not self.is_open:
                 handle.remove()
 

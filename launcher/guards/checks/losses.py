@@ -103,7 +103,7 @@ class Losses:
             return
         self._left -= 1
         with suppress(Exception):  # a batch may be anything
-            model = getattr(model, "_orig_mod", model)
+            model = data_parallel.inner(model)
             self._inputs = _inputs(getattr(model, "module", model), args, kwargs)
 
     def look(self, loss: Any) -> None:
