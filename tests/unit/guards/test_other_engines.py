@@ -17,7 +17,6 @@ from safe_launch.guards.checks import (
     evaluations,
     held_parameters,
     losses,
-    optimizers,
     saves,
     schedules,
     updates,
@@ -44,7 +43,7 @@ def findings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
     monkeypatch.setattr(saves, "_begun", {})
     monkeypatch.setattr(data_parallel, "others", weakref.WeakSet())
     yield lambda: [each.finding for each in messages if isinstance(each, Found)]
-    optimizers.alive.clear()
+    schedules.schedules.optimizers.clear()
 
 
 def net() -> Any:
@@ -63,7 +62,6 @@ def shards(*models: Any) -> Any:
 
 def watched(optimizer: Any) -> Any:
     """An optimizer watched as in a worker."""
-    optimizers.alive.add(optimizer)
     Watch(optimizer)
     return optimizer
 
@@ -304,7 +302,7 @@ def test_gradients_of_shards_that_are_cleared_early(
 
 
 @pytest.mark.parametrize("is_equal", [True, False])
-def test_divided_weights_that_are_to_be_tied(is_equal: bool) -> None:
+def test_divided_weights_that_are_to_be_tied(told: Told, is_equal: bool) -> None:
     """ZeRO stage 3 leaves each rank a part of each."""
     heads = [torch.nn.Linear(8, 4, bias=False) for _ in range(2)]
     for place, head in enumerate(heads):
@@ -314,9 +312,9 @@ def test_divided_weights_that_are_to_be_tied(is_equal: bool) -> None:
     model = torch.nn.Sequential(*heads)
     model.config = SimpleNamespace(tie_word_embeddings=True)
     model.get_input_embeddings, model.get_output_embeddings = (lambda: heads[0]), lambda: heads[1]
-    (pair,) = held_parameters.apart([model])
-    first, second = pair.copy.parts()
-    assert (pair.output, first == second) == ("1.weight", is_equal)
+    held_parameters.look_at_apart([model], "train.py:7")
+    assert [found.where for found in told()] == ["train.py:7"] * is_equal
+    assert all("1.weight" in found.sentence for found in told())
 
 
 def test_a_step_that_makes_states_before_a_load(told: Told) -> None:
