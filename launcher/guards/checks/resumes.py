@@ -242,7 +242,7 @@ def _object_saved(_instance: Any, args: Any, kwargs: Any, *_result: Any) -> None
         resumes.saved(str(path))
 
 
-def _parts_saved(_instance: Any, args: Any, kwargs: Any, _result: Any) -> None:
+def _parts_saved(_instance: Any, args: Any, kwargs: Any, *_result: Any) -> None:
     """Records a checkpoint in parts that has an optimizer's state, or an object with both."""
     content = args[0] if args else kwargs.get("state_dict")
     held = content.values() if isinstance(content, Mapping) else ()
