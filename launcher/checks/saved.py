@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from math import prod, sqrt
+from math import dist, prod, sqrt
 
 from ..core.quantities import count_of
 from .finding import Check, Finding, first_of
@@ -32,6 +32,8 @@ ALIKE = 0.5
 """Correlation of values with those that they are made of, as by noise, at least."""
 FEW = 32
 """Minimum of sampled elements to correlate."""
+BACK = 4
+"""Times that weights are nearer to those before a load than to the loaded ones, at least."""
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -312,3 +314,34 @@ def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
     pairs = [(a - means[0], b - means[1]) for a, b in zip(one, other, strict=True)]
     scale = sqrt(sum(a * a for a, _ in pairs) * sum(b * b for _, b in pairs))
     return sum(a * b for a, b in pairs) / scale if scale else 0.0
+
+
+def taken_back(
+    before: Mapping[str, Sequence[float]],
+    loaded: Mapping[str, Sequence[float]],
+    now: Mapping[str, Sequence[float]],
+) -> Finding | None:
+    """Reports weights that are after the first step almost as they were before their load.
+
+    Args:
+        before: samples before the load, by name.
+        loaded: those after it.
+        now: those after the step.
+    """
+    names = [name for name in loaded if name in now and before.get(name, ()) != loaded[name]]
+    back = [
+        name
+        for name in names
+        if name in before and BACK * dist(now[name], before[name]) < dist(now[name], loaded[name])
+    ]
+    if not names or len(back) < len(names):
+        return None
+    return Finding(
+        Check.SAVED,
+        certain=True,
+        sentence=f"the first step has taken back the loaded weights: {first_of(back, 'is', 'are')} "
+        "as before the load, as the optimizer keeps a copy of the weights",
+        advice="Load them before deepspeed.initialize or prepare makes the copy, or call "
+        "engine.optimizer.refresh_fp32_params() after the load",
+        step=1,
+    )

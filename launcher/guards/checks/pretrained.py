@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import wrapt
@@ -21,6 +21,7 @@ from .calls import argument
 from .copies import Copy, arrived, sampled
 from .models import trained_by
 from .reporting import is_on, report, report_here, safely
+from .schedules import schedules
 
 HOOKED = ("torch.nn.modules.module", "transformers.modeling_utils")
 MATRIX = 2
@@ -39,6 +40,7 @@ class Load:
         lost: what the load has left out, to be reported unless another load brings it.
         ids: those of the sampled weights, by name.
         values: the samples, by name.
+        before: those of the weights before, if an optimizer was there.
     """
 
     module: weakref.ref[Any]
@@ -46,6 +48,7 @@ class Load:
     lost: Finding | None = None
     ids: dict[str, int] = field(default_factory=dict)
     values: dict[str, Copy] = field(default_factory=dict)
+    before: dict[str, Copy] = field(default_factory=dict)
 
 
 loaded: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -54,6 +57,8 @@ _new: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary
 """By model: ids of the parameters that its checkpoint lacks."""
 _loads: list[Load] = []
 """Loads before the first step, the last of each module."""
+_stepped: list[tuple[Load, dict[str, Copy]]] = []
+"""Those after which a step followed, with samples of the weights before it."""
 
 
 def install(module: ModuleType) -> None:
@@ -74,11 +79,14 @@ def _loading(wrapped: Any, module: Any, args: Any, kwargs: Any) -> Any:
         return wrapped(*args, **kwargs)
     safely(Check.SAVED, partial(saves.look_at_states, is_loaded=True), states)
     safely(Check.SAVED, _look_at_own, module, states)
+    before: dict[str, Copy] = {}
+    if schedules.optimizers and not observations.steps_of_all():
+        safely(Check.SAVED, lambda: before.update(sampled(_matrices_in(module))))
     result = wrapped(*args, **kwargs)
     if getattr(result, "unexpected_keys", None):
         safely(Check.SAVED, _look_at_names, states, result)
     if not observations.steps_of_all():
-        safely(Check.SAVED, _note, module, states, result)
+        safely(Check.SAVED, _note, module, states, result, before)
     return result
 
 
@@ -153,7 +161,13 @@ def _short(name: str, others: Collection[str]) -> str:
     return next(unique, name)
 
 
-def _note(module: Any, states: Any, result: Any) -> None:
+def _matrices_in(module: Any) -> list[tuple[str, Any]]:
+    return [each for each in module.named_parameters() if each[1].ndim >= MATRIX]
+
+
+def _note(
+    module: Any, states: Any, result: Any, before: Mapping[str, Copy] = MappingProxyType({})
+) -> None:
     """Records a load of the script's; it replaces what was known of the same parameters."""
     own = {id(param) for param in module.parameters()}
     for known in [*_loads]:
@@ -162,7 +176,7 @@ def _note(module: Any, states: Any, result: Any) -> None:
             _loads.remove(known)
     if result is not None and is_called_by(*FRAMEWORKS, "peft"):
         return
-    load = Load(weakref.ref(module), user_place())
+    load = Load(weakref.ref(module), user_place(), before=dict(before))
     if getattr(result, "missing_keys", None) and getattr(result, "unexpected_keys", None):
         load.lost = _lost(module, states, result)
     _sample(load, module, frozenset(getattr(result, "missing_keys", ())))
@@ -188,29 +202,48 @@ def _lost(module: Any, states: Mapping[str, Any], result: Any) -> Finding | None
 
 def _sample(load: Load, module: Any, missing: frozenset[str]) -> None:
     """Begins to copy samples of the loaded matrices."""
-    named = dict(module.named_parameters())
-    loaded_names = [name for name in named if name not in missing and named[name].ndim >= MATRIX]
-    load.values = sampled((name, named[name]) for name in loaded_names)
+    named = dict(_matrices_in(module))
+    load.values = sampled(each for each in named.items() if each[0] not in missing)
     load.ids = {name: id(named[name]) for name in load.values}
 
 
 def look(optimizer: Any, step: int) -> None:
-    """Reports what the loads have left out or lost, before the first step of all."""
+    """Reports what the loads have left out or lost before the first step of all, or in it."""
+    if step == 2:
+        for each in _stepped:
+            after = _sampled_again(each[0])
+            early_steps.later(Check.SAVED, after.values(), partial(_compare_after, *each, after))
+        _stepped.clear()
     if step != 1 or not _loads:
         return
     loads, _loads[:] = [*_loads], []
     trained = {id(param) for model in trained_by(optimizer) for param in model.parameters()}
     for load in loads:
+        now = _sampled_again(load)
+        if load.before:
+            _stepped.append((load, now))
         module = load.module()
         if module is None or trained.isdisjoint(map(id, module.parameters())):
             continue
         report(load.lost, where=load.where)
         if not load.lost:
-            named = module.named_parameters()  # the same tensors
-            now = sampled((name, param) for name, param in named if load.ids.get(name) == id(param))
             early_steps.later(Check.SAVED, now.values(), partial(_compare, load, now))
+
+
+def _sampled_again(load: Load) -> dict[str, Copy]:
+    """The samples as they are now, of the same tensors."""
+    module = load.module()
+    named = () if module is None else module.named_parameters()
+    return sampled((name, param) for name, param in named if load.ids.get(name) == id(param))
 
 
 def _compare(load: Load, now: dict[str, Copy]) -> None:
     """Reports weights that something has drawn anew since their load."""
     report(saved.overwritten(arrived(load.values), arrived(now)), where=load.where)
+
+
+def _compare_after(load: Load, then: dict[str, Copy], now: dict[str, Copy]) -> None:
+    """Reports weights that are again as before the load."""
+    if arrived(then) == arrived(load.values):
+        before, values = arrived(load.before), arrived(load.values)
+        report(saved.taken_back(before, values, arrived(now)), where=load.where)

@@ -133,11 +133,11 @@ def _foreseen(schedule: _Schedule, state: Any, ranks: int) -> Finding | None:
 
     The script names the number, and the loader has this rank's share of the batches.
     """
-    length = schedule.length
-    if schedule.repeats or length is None:
+    length, limits = schedule.length, planned(LIMIT)
+    if length is None or (schedule.repeats and length not in limits):
         return None
     epochs, an_epoch = planned(EPOCHS), _epoch_in(state)
-    is_planned = length / an_epoch in epochs or length in planned(LIMIT)
+    is_planned = length / an_epoch in epochs or length in limits
     if not is_planned or length / an_epoch / ranks in epochs or length / ranks in planned(STEPS):
         return None
     return _too_fast(schedule, length, ranks, "will be", certain=False)

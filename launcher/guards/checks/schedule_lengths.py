@@ -90,9 +90,16 @@ def _writes(function: FunctionType) -> bool:
 
 
 def half_period(scheduler: Any) -> int | None:
-    """Steps until a cosine's minimum, from which it rises again; None for other schedules."""
-    is_cosine = type(scheduler).__name__ == "CosineAnnealingLR"
-    return _positive(scheduler.T_max) if is_cosine else None
+    """Steps until a cosine's minimum, from which it rises again; None for other schedules.
+
+    The cosine may be the last of a `SequentialLR`.
+    """
+    kind = type(scheduler).__name__
+    if kind == "SequentialLR":
+        states = scheduler.state_dict()  # those of a warmup have no T_max
+        half = _positive(states.get("_schedulers", [{}])[-1].get("T_max"))
+        return half and half + int(states.get("_milestones", [0])[-1])
+    return _positive(scheduler.T_max) if kind == "CosineAnnealingLR" else None
 
 
 def turns_of(scheduler: Any) -> tuple[int, ...]:

@@ -53,3 +53,15 @@ def test_a_part_drawn_anew() -> None:
     loaded = dict.fromkeys("abc", VALUES)
     assert saved.overwritten(loaded, {**loaded, "a": ANEW}) is None
     assert saved.overwritten(loaded, {}) is None
+
+
+def test_a_load_that_a_step_takes_back() -> None:
+    """Weights return to those before the load, not only a part of them."""
+    before, loaded = {"a": [0.0, 1.0], "b": [2.0, 3.0]}, {"a": [5.0, 6.0], "b": [7.0, 8.0]}
+    found = saved.taken_back(before, loaded, {"a": [0.1, 1.1], "b": [2.1, 3.1]})
+    assert found is not None
+    assert "a and 1 more are as before the load" in found.sentence
+    assert saved.taken_back(before, loaded, {"a": [5.1, 6.1], "b": [7.1, 8.1]}) is None
+    assert saved.taken_back(before, loaded, {"a": [0.1, 1.1], "b": [7.1, 8.1]}) is None
+    assert saved.taken_back(loaded, loaded, loaded) is None
+    assert saved.taken_back({}, loaded, loaded) is None

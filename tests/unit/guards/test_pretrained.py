@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from safe_launch.checks.finding import VARIABLE
+from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards.checks import early_steps, pretrained
+from safe_launch.guards.checks.schedules import schedules
 from support.lazy import Lazy
 from support.new_worker import begin
 from support.tables import table
@@ -105,3 +106,29 @@ def test_loads(said: Callable[..., list[str]], ready: Callable[[Any], Any], word
     found = said(ready)
     assert len(found) == bool(words)
     assert all(words in line for line in found)
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_an_optimizer_that_takes_a_load_back(
+    said: Callable[..., list[str]], is_copied: bool
+) -> None:
+    """It has made a copy of the weights before the load, as for bfloat16."""
+    kept: list[Any] = []
+
+    def ready(model: Any) -> None:
+        kept.append(torch.optim.SGD(model.parameters(), lr=0.1))
+        schedules.optimizers[kept[0]] = kept[0]
+        copies = [param.detach().clone() for param in model.parameters()]
+        load(model)
+
+        def step(_optimizer: Any, number: int) -> None:
+            if number == 1 and is_copied:
+                for param, values in zip(model.parameters(), copies, strict=True):
+                    param.data.copy_(values)
+
+        kept.append(step)
+        early_steps.looking(Check.SAVED, step)
+
+    found = said(ready)
+    early_steps._looks.pop(kept[1])
+    assert ["taken back the loaded weights" in line for line in found] == [True] * is_copied

@@ -78,6 +78,14 @@ def of_transformers(length: int) -> Made:
     return lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
 
 
+def warmed_cosine(optimizer: Any) -> Any:
+    """A warmup and a cosine behind it."""
+    kinds = torch.optim.lr_scheduler
+    warmup = kinds.LinearLR(optimizer, 0.1, total_iters=10)
+    cosine = kinds.CosineAnnealingLR(optimizer, STEPS - 10)
+    return kinds.SequentialLR(optimizer, [warmup, cosine], [10])
+
+
 def of_torch(kind: str, *args: Any) -> Made:
     """A schedule of torch."""
     return lambda optimizer: getattr(torch.optim.lr_scheduler, kind)(optimizer, *args)
@@ -89,8 +97,9 @@ def of_torch(kind: str, *args: Any) -> Made:
         *(of_transformers(STEPS), of_torch("PolynomialLR", STEPS)),
         *(of_torch("OneCycleLR", 0.1, STEPS), of_torch("LinearLR", 1.0, 0.1, STEPS)),
         of_torch("CosineAnnealingLR", STEPS),  # rises again, and may be intended
+        warmed_cosine,
     ],
-    ids=["transformers", "polynomial", "one cycle", "linear", "cosine"],
+    ids=["transformers", "polynomial", "one cycle", "linear", "cosine", "warmed cosine"],
 )
 def test_a_schedule_that_is_over(told: Callable[..., list[str]], make: Made) -> None:
     """Both lines are reported, once."""
