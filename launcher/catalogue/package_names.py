@@ -53,6 +53,21 @@ LIBRARIES = {
 """Packages that aren't frameworks, and their repositories on github.com, if their bugs go there."""
 PACKAGES = LIBRARIES | {name: row.repository for name, row in OF_PACKAGE.items()}
 """All by import name, with their repositories; they are recognized in a checkout, too."""
+PROJECTS = {
+    "alignment-handbook": "huggingface/alignment-handbook",
+    "DeepSpeedExamples": "deepspeedai/DeepSpeedExamples",
+    "EasyR1": "hiyouga/EasyR1",
+    "FastChat": "lm-sys/FastChat",
+    "kohya_ss": "bmaltais/kohya_ss",
+    "LLaVA": "haotian-liu/LLaVA",
+    "LLaVA-NeXT": "LLaVA-VL/LLaVA-NeXT",
+    "lora-scripts": "Akegarasu/lora-scripts",
+    "Megatron-DeepSpeed": "deepspeedai/Megatron-DeepSpeed",
+    "nanoGPT": "karpathy/nanoGPT",
+    "open-r1": "huggingface/open-r1",
+    "sd-scripts": "kohya-ss/sd-scripts",
+}
+"""Repositories of scripts by the folder of their checkout."""
 DISTRIBUTIONS = {
     "PIL": "pillow",
     "awq": "autoawq",
@@ -147,6 +162,12 @@ def package_of_file(path: str) -> str | None:
     if (inside := path_in_package(path)) is not None:
         return re.split(r"\W", inside, maxsplit=1)[0]
     return PYTHON if STANDARD.search(path) else None
+
+
+def project_of_file(path: str) -> str:
+    """The repository of a script in a checkout; empty if unknown."""
+    folders = reversed(path.replace("\\", "/").split("/"))
+    return next((PROJECTS[name] for name in folders if name in PROJECTS), "")
 
 
 def path_in_package(path: str) -> str | None:

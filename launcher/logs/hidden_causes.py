@@ -12,6 +12,12 @@ from ..evidence.failure_record import Raised
 from .tracebacks import Trace
 
 ASKS = re.compile(r"\b(?:install|reinstall|update|upgrade)\b")
+ISNT_THERE = (
+    r"\b[Nn]o (?:module |package )?(?:named )?\W?{0}\b|\b(?i:missing|find|import|load) \W?{0}\b"
+    r"|\b{0}\W? (?:\w+ )?(?:\w+n't|not) (?:be )?(?:installed|found|available|imported)"
+    r"|\b{0}\W? (?:is |seems )?missing"
+)
+"""Pattern of words by which a package isn't there, with its name's place."""
 VALUE = re.compile(
     r"(?P<kind>ImportError|ModuleNotFoundError)\((?P<quote>['\"])(?P<message>.*)(?P=quote),?\)"
 )
@@ -21,7 +27,7 @@ WRAPS = re.compile(
     r"(?:load|locat|instantiat|import|creat)"
 )
 """Words of an exception raised since something couldn't be loaded."""
-ABSENT = re.compile(r"No module named '(?P<name>\w+)")
+ABSENT = re.compile(r"No module named '(?P<name>(?P<root>\w+)[\w.]*)")
 NEAR = 40
 """Maximum lines between a logged exception and the one that follows from it."""
 
@@ -58,15 +64,17 @@ def _causes(trace: Trace, before: Sequence[tuple[int, str]]) -> Iterator[Raised]
 
 
 def _blames_what_ran(last: Raised, first: Raised) -> bool:
-    """Whether an exception asks to install the package in whose file the one before was raised."""
+    """Whether an exception misses the package in whose file the one before was raised."""
     frame = first.frame
-    if frame is None or frame.function in LAZY or not ASKS.search(last.message):
+    if frame is None or frame.function in LAZY:
         return False
     inside = INSTALLED.match(frame.file.replace("\\", "/"))
     absent = ABSENT.match(first.message)
-    words = re.findall(r"\w+", last.message.replace("-", "_"))
+    message = last.message.replace("-", "_")
     package = inside["package"] if inside else ""
-    return package in words and not (absent and absent["name"] == package)
+    if package not in re.findall(r"\w+", message) or (absent and absent["name"] == package):
+        return False
+    return bool(ASKS.search(message) or re.search(ISNT_THERE.format(package), message))
 
 
 def _quoted(lines: Sequence[str], head: str) -> Iterator[Raised]:
@@ -74,5 +82,5 @@ def _quoted(lines: Sequence[str], head: str) -> Iterator[Raised]:
     for text in reversed(lines):
         if value := VALUE.fullmatch(text.strip()):
             absent = ABSENT.match(value["message"])
-            if absent is None or re.search(rf"['\"]{absent['name']}\b", head) is None:
+            if absent is None or re.search(rf"['\"]{absent['root']}\b", head) is None:
                 yield Raised(value["kind"], value["message"])

@@ -8,7 +8,13 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from ...catalogue.entry import KnownFailure, Role
-from ...catalogue.package_names import MODEL_CODE, PACKAGES, PYTHON, package_of_file
+from ...catalogue.package_names import (
+    MODEL_CODE,
+    PACKAGES,
+    PYTHON,
+    package_of_file,
+    project_of_file,
+)
 from ...catalogue.situation import Device
 from ...evidence.failure_record import FailureRecord
 from .attention import no_operator
@@ -42,7 +48,7 @@ from .ranks import (
     shared_cache,
     unequal_replicas,
 )
-from .script_line import called_line, script_line
+from .script_line import called_line, is_check, script_line
 from .sharded_model import bare_model, mixed_dtypes, sharded
 from .step import Basis, Case, Step, case_of, run_of
 from .surroundings import (
@@ -193,13 +199,17 @@ def next_step(record: FailureRecord) -> Step:
 
 def _fallback(case: Case) -> Step:
     """Names the origin, a search text, and attachments for a report."""
-    package, callers = _package(case), _frameworks(case)
-    place = PACKAGES.get(package or "")
+    package, callers, yours = _package(case), _frameworks(case), case.users_frame
+    place = PACKAGES.get(package or "") or (project_of_file(yours.file) if yours else "")
     where = f" at https://github.com/{place}/issues" if place else ""
-    yours = case.users_frame
     led = f", called from {yours.file}:{yours.line}" if yours and package else ""
     owner = f"{_owner(case, package)}{led}"
-    search = f"Search for {_search_text(case)}{where}: {owner[0].lower()}{owner[1:]}"
+    search = f"earch for {_search_text(case)}{where}"
+    if case.frame is not None and is_check(case):
+        line = f"line {case.frame.line} of {case.frame.file}"
+        search = f"The script's own check in {line} names no remedy: s{search}"
+    else:
+        search = f"S{search}: {owner[0].lower()}{owner[1:]}"
     device = run_of(case).device
     shown = f"`pip freeze` and {TOOLS[device]} print" if device else "`pip freeze` prints"
     attach = f"In a question, give the rank's whole traceback, the command, and what {shown}"

@@ -60,7 +60,9 @@ INSTRUCTION = re.compile(
 )
 """A sentence with an instruction."""
 MUST = r"must|should|needs? to|ha(?:s|ve) to"
-REQUIRED = r"be|have|match|equal|contain|divide|fit|come|start|end|exist|use|set"
+REQUIRED = (
+    r"be|have|match|equal|contain|divide|fit|come|start|end|exist|use|set|specify|provide|pass"
+)
 REFUSED = r"allowed|permitted|divisible|compatible|a valid|one of|in the list"
 LISTED = r"available|valid|supported|allowed|possible|known"
 NOT = r"(?:(?:do|is|are|does)(?:n't| not)(?: (?:currently|yet))?|cannot|can't)"
@@ -83,7 +85,7 @@ REQUIREMENT = re.compile(
             r"\b(?:is|are) (?:required|only supported|only available|mandatory)\b|\brequires? ",
             r"\bonly (?:supports?|works?|accepts?|allows?)\b",
             r"\bexpected\b.+\b(?:got|but|found|received|to)\b",
-            rf"\b(?:is|are) not (?:{REFUSED})\b",
+            rf"\b(?:is|are) not (?:{REFUSED})\b|\bone of [\[({{'\"]",
             r"\bnot (?:divisible|a multiple|supported (?:with|by|for|when|in|on|because))\b",
             r"\bmismatch\b",
             rf"\b(?:{LISTED}) (?:\w+ ){{0,2}}(?:are|values|options|choices|keys)\b",

@@ -10,6 +10,7 @@ from ...catalogue.version_skew import LAZY
 from ...core.quotation import shortened
 from ...evidence.failure_record import Frame
 from ...system.redaction import redacted
+from .instruction import INSTRUCTION, REQUIREMENT
 from .meanings import MEANINGS, MEANINGS_OF_VALUES, NAME, Meaning
 from .step import Basis, Case, Step, filled
 
@@ -35,9 +36,10 @@ def script_line(case: Case) -> Step | None:
     frame = script_frame(case)
     if frame is None or not case.kind:
         return None
-    is_check = case.record.is_raised_by_user(case.raised) and case.message
     line = f"line {frame.line} of {frame.file}"
-    if is_check:
+    if is_check(case):
+        if not (INSTRUCTION.search(case.message) or REQUIREMENT.search(case.message)):
+            return None  # it reports what it found, and asks for nothing
         message = shortened(redacted(case.message), LONGEST)
         return Step(f"Do what the script's own check asks, in {line}: “{message}”.", Basis.QUOTED)
     meaning = _meaning(case, frame)
@@ -45,6 +47,11 @@ def script_line(case: Case) -> Step | None:
         return None
     source = f", `{frame.source}`" if frame.source else ""
     return Step(f"{meaning or GENERAL} It failed in {line}{source}.")
+
+
+def is_check(case: Case) -> bool:
+    """Whether the script raised it itself, with a message."""
+    return bool(case.message) and case.record.is_raised_by_user(case.raised)
 
 
 def called_line(case: Case) -> Step | None:

@@ -41,6 +41,30 @@ def of(file: str, source: str, said: str) -> str:
             "ImportError: Please install bar",
         ),
         (
+            of("bar/a.py", "import bar.b", "ModuleNotFoundError: No module named 'bar.b'")
+            + SECOND
+            + of("../../../home/u/a.py", "raise ImportError(", "ImportError: No bar / bar が無い"),
+            "ModuleNotFoundError: No module named 'bar.b'",
+        ),
+        (
+            of("foo_bar/a.py", "import c", "OSError: libc.so.9: cannot open")
+            + SECOND
+            + of("foo/a.py", "raise ImportError(", "ImportError: foo-bar isn't installed"),
+            "OSError: libc.so.9: cannot open",
+        ),
+        (
+            of("foo/a.py", "import bar.b", "ModuleNotFoundError: No module named 'bar.b'")
+            + SECOND
+            + of("foo/a.py", "raise ImportError(", "ImportError: bar not found"),
+            "ImportError: bar not found",
+        ),
+        (
+            of("bar/a.py", "raise ValueError(", "ValueError: a bad value")
+            + SECOND
+            + of("foo/a.py", "raise RuntimeError(", "RuntimeError: No data found by bar"),
+            "RuntimeError: No data found by bar",
+        ),
+        (
             of("foo/bar/a.py", "import bar", "ModuleNotFoundError: No module named 'bar'").replace(
                 f"{SITE}/foo", "/home/u/foo"
             )
