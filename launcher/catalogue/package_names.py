@@ -121,7 +121,12 @@ OWNERS = {
         r"|infer_auto_device_map|load_checkpoint_and_dispatch|init_empty_weights"
     ),
     "detectron2": r"Default(Trainer|Predictor)|SimpleTrainer|AMPTrainer|GeneralizedRCNN",
-    "deepspeed": r"DeepSpeed(Zero\w*|CPUAdam|HybridEngine|Config)|FusedAdam|PipelineModule",
+    # other packages wrap it by classes of such names; its engine wraps a model
+    "deepspeed": (
+        r"DeepSpeed(?!Engine|Plugin|Strategy|Accelerator|Trainer|Callback|Launch|Arg|Rank|Precision"
+        r"|Integration|Backend|Worker)\w*(?<!Wrapper)|FusedAdam|PipelineModule"
+    ),
+    "liger_kernel": r"Liger\w+",
     "vllm": (
         r"(Async)?EngineArgs|(Async)?LLM(Engine)?|SamplingParams|EngineCore\w*|VllmConfig"
         r"|GPUModelRunner|FlexibleArgumentParser"

@@ -275,12 +275,18 @@ def _of_attribute(message: str, frames: Sequence[Frame]) -> Skew | None:
 
 
 def _of_call(message: str, frames: Sequence[Frame]) -> Skew | None:
-    """The skew of a call; arguments passed on by the package itself are its caller's."""
+    """The skew of a call; arguments passed on by the package itself are its caller's.
+
+    But what it leaves out itself isn't.
+    """
     if (match := CALLED.match(message)) is None:
         return None
     name = match["name"] or match["missing"] or f"{match['function']}()"
     package = package_of_class(match["class"] or match["function"], name, frames)
-    ran = {package_of_file(frame.file) for frame in frames}
+    ran = [package_of_file(frame.file) for frame in frames]
+    direct = next((name for name in reversed(ran) if name not in ("torch", PYTHON)), None)
+    if match["missing"] and package == direct:
+        return None
     if package == "transformers":
         package = next((server for server in SERVERS if server in ran), package)
     if MODEL_CODE in ran and match["class"]:

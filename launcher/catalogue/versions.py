@@ -26,6 +26,8 @@ IN_PATH = re.compile(rf"/(?P<name>{NAMES})-(?P<version>\d+\.\d+(?:\.\d+)?)[^/]*/
 """An egg's folder, or a source tree's with its version."""
 LAYERS = ("torch", "pytorch_lightning", "accelerate", "transformers", "trl")
 """Packages whose classes others derive theirs from, each built on those before it."""
+UNDERIVED = frozenset({"deepspeed", "vllm", "triton", "datasets", "tokenizers", "huggingface_hub"})
+"""Packages whose classes derive from none of these but torch's."""
 SITE = re.compile(r"(?P<site>.*/(?:site|dist)-packages)/")
 
 
@@ -125,8 +127,10 @@ def _by_history(skew: Skew, version: str) -> str:
         command = f'`pip install -U "{package}>={history.has}"`'
         return f"{package} {history.has} has it, {history.lacks} doesn't yet: {command}."
     is_package = skew.kind is Wanting.PACKAGE and skew.wanting
-    newer = f" upgrade {wanting}, or downgrade {package}:" if is_package else ""
-    older = f'`pip install "{package}<={history.has}"`'
+    # unknown, the installed one may be older than the name
+    other, sign = (f"downgrade {package}", "<=") if version else (f"take that {package}", "==")
+    newer = f" upgrade {wanting}, or {other}:" if is_package else ""
+    older = f'`pip install "{package}{sign}{history.has}"`'
     return f"{package} {history.has} still has it, {history.lacks} doesn't:{newer} {older}."
 
 
@@ -172,4 +176,6 @@ def _is_overriding(skew: Skew) -> bool:
     """Whether a package calls a method of a class that another derives from its own."""
     places = (LAYERS.index(name) if name in LAYERS else 99 for name in (skew.wanting, skew.package))
     is_method = skew.owner[:1].isupper() and not skew.owner.endswith("()")
+    if skew.package in UNDERIVED and skew.wanting != "torch":
+        return False
     return is_method and skew.wanting in LAYERS and next(places) < next(places)

@@ -153,12 +153,13 @@ def _of_object(case: Case) -> Step | None:
     by_name = [package for package in by_name if package in callers] or by_name
     if len(by_name) == 1 and DISTINCT.fullmatch(name):
         return step_of(case, Skew(Wanting.PACKAGE, wanting, by_name[0], name))
-    second = next((package for package in callers[1:] if package != wanting), "")
-    pair = f"{wanting} and {second or 'the package that the object comes from'}"
+    version = versions_of(case.record).get(wanting)
+    before = f'`pip install "{pip_name(wanting)}<{version}"`' if version else "the one before it"
     return Step(
-        f"Install the versions of {pair} that the project names: {wanting} takes an object of type"
-        f" `{match['type']}` for one that has `{name}`. {_both(case, wanting, second)} Or the wrong"
-        " kind of object was handed over."
+        f"Try another release of {wanting}: the newest (`pip install -U {pip_name(wanting)}`), or"
+        f" {before}. Its line takes an object of type `{match['type']}` for one that has `{name}`:"
+        " the package that made the object may be newer or older than it expects, or the wrong kind"
+        " of object was handed over."
     )
 
 
@@ -221,6 +222,13 @@ def _of_call(case: Case) -> Step | None:
     how += ", which it doesn't take" if match["name"] and "missing" not in case.message else ""
     wanting = _callers(case)[0]
     version = versions_of(case.record).get(wanting)
+    if "missing" in case.message and package_of_name(function.partition(".")[0]) == wanting:
+        before = f'`pip install "{pip_name(wanting)}<{version}"`' if version else "an older one"
+        return Step(
+            f"Try the {wanting} that the framework or the model names, mostly {before}: {wanting}"
+            f" calls its own `{function}` {how}, so that one of the two may have been replaced by a"
+            " framework, a kernel or the model's own code, which was written for another release."
+        )
     this = f"this {wanting} ({version})" if version else f"this {wanting}"
     if "missing" in case.message:
         newest = f"the newest {wanting} (`pip install -U {pip_name(wanting)}`)"
@@ -278,20 +286,4 @@ def _of_name(case: Case) -> Step | None:
         f"Upgrade {package} and whatever patches it at run time, or downgrade either by one"
         f" release: `pip install -U {pip_name(package)}`. Code of {package} uses `{name}`,"
         " which isn't defined in this version."
-    )
-
-
-def _both(case: Case, wanting: str, second: str) -> str:
-    """Advice to make two packages fit, with known versions."""
-    versions = versions_of(case.record)
-    known = ", ".join(f"{name} {versions[name]}" for name in (wanting, second) if name in versions)
-    seen = f"The log has {known}. " if known else ""
-    if not second:
-        return (
-            f"{seen}Take the newest {wanting} (`pip install -U {pip_name(wanting)}`), with the"
-            " versions that its requirements name."
-        )
-    return (
-        f"{seen}Of {wanting} and {second}, upgrade the one that was released earlier; where a"
-        " framework pins both, install what it pins."
     )

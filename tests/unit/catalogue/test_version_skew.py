@@ -27,6 +27,8 @@ IMPORT, ATTRIBUTE, CALL = "ImportError", "AttributeError", "TypeError"
 LORA = "LoraConfig.__init__() got an unexpected keyword argument 'rank'"
 CALLBACK = "Rows.on_log() got an unexpected keyword argument 'logs'"
 ENGINE = "EngineArgs.__init__() got an unexpected keyword argument 'swap'"
+FORWARD = "LlamaAttention.forward() missing 1 required positional argument: 'position_embeddings'"
+GATHER = "'DeepSpeedZeRoOffload' object has no attribute '_hooks'"
 CACHE = f"cannot import name 'Cache' from 'transformers' ({SITE}/transformers/__init__.py)"
 
 
@@ -97,6 +99,20 @@ CACHE = f"cannot import name 'Cache' from 'transformers' ({SITE}/transformers/__
         (CALL, ENGINE, (USER, TRL, VLLM), (Wanting.PACKAGE, "trl", "vllm", "swap")),
         (CALL, ENGINE, (TRL, USER, VLLM), (Wanting.SCRIPT, "", "vllm", "swap")),
         (CALL, ENGINE, (VLLM,), None),
+        (
+            CALL,
+            FORWARD,
+            (USER, frame("peft/a.py"), TRANSFORMERS, frame("torch/nn/modules/module.py")),
+            None,
+        ),
+        (
+            CALL,
+            FORWARD,
+            (USER, TRL),
+            (Wanting.PACKAGE, "trl", "transformers", "position_embeddings"),
+        ),
+        (ATTRIBUTE, GATHER, (USER, TRL), (Wanting.PACKAGE, "trl", "deepspeed", "_hooks")),
+        (ATTRIBUTE, GATHER.replace("ZeRoOffload", "Engine"), (USER, TRL), None),
         (CALL, LORA, (USER,), (Wanting.SCRIPT, "", "peft", "rank")),
         (CALL, CALLBACK, (USER, TRANSFORMERS), None),
         ("ValueError", LORA, (TRL,), None),

@@ -54,7 +54,7 @@ def test_a_name_of_which_nothing_is_known() -> None:
 def test_only_an_older_one_has_it() -> None:
     """Upgrading the package that lacks the name isn't advised; upgrading its user may be."""
     text = direction(asks("transformers", "HybridCache", "peft"), NOTHING)
-    assert 'pip install "transformers<=4.57.6"' in text
+    assert 'pip install "transformers==4.57.6"' in text
     assert "upgrade peft" in text
     assert "-U transformers" not in text
 
@@ -68,10 +68,10 @@ def test_only_a_newer_one_has_it() -> None:
 @table(
     ("package", "name", "owner", "command"),
     [
-        ("PIL", "ANTIALIAS", "Image", 'pip install "pillow<=9.5.0"'),
-        ("pkg_resources", "packaging", "pkg_resources", 'pip install "setuptools<=69.5.1"'),
+        ("PIL", "ANTIALIAS", "Image", 'pip install "pillow==9.5.0"'),
+        ("pkg_resources", "packaging", "pkg_resources", 'pip install "setuptools==69.5.1"'),
         ("google", "runtime_version", "protobuf", 'pip install -U "protobuf>='),
-        ("swift", "llm", MODULES, 'pip install "ms-swift<='),
+        ("swift", "llm", MODULES, 'pip install "ms-swift=='),
     ],
 )
 def test_pip_has_other_names(package: str, name: str, owner: str, command: str) -> None:
@@ -83,7 +83,7 @@ def test_pip_has_other_names(package: str, name: str, owner: str, command: str) 
 def test_a_name_that_remains_elsewhere() -> None:
     """Its history is that of the module it is missing from; a package without it is too old."""
     moved = Skew(Wanting.SCRIPT, "", "vllm", "FlexibleArgumentParser", "utils")
-    assert 'pip install "vllm<=0.10.2"' in direction(moved, NOTHING)
+    assert 'pip install "vllm==0.10.2"' in direction(moved, NOTHING)
 
 
 def test_a_name_that_others_of_the_class_kind_lost() -> None:
@@ -116,7 +116,7 @@ def test_the_logs_own_version_contradicts_the_history() -> None:
 def test_a_script_alone_has_no_newer_version() -> None:
     """A script can't be upgraded, so the package must be downgraded."""
     text = direction(Skew(Wanting.SCRIPT, "", "transformers", "HybridCache"), NOTHING)
-    assert text.endswith('`pip install "transformers<=4.57.6"`.')
+    assert text.endswith('`pip install "transformers==4.57.6"`.')
 
 
 def test_what_a_package_declares_counts_first(tmp_path: Path) -> None:
