@@ -22,6 +22,7 @@ from ..report.explain_failure import (
     WAITED,
     advice_on,
     allocation_texts,
+    is_of_another,
     other_advice_rows,
     short,
     step_rows,
@@ -77,7 +78,7 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
     why: list[Row] = [] if entry is None else [("why", _reason_of(entry, record))]
     if len(result) == 1:
         result, why = result + why, []
-    if entry is not None and root.finding.role is Role.CASCADE:
+    if entry is not None and root.finding.role is Role.CASCADE and is_of_another(entry, record):
         result.append(("note", _missing_ranks(judgement)))
     result += [("where", text) for text in where_texts(record, spots)]
     result += [("seen", text) for text in _seen(root.evidence)]

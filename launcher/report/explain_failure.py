@@ -28,7 +28,7 @@ LONGEST = 240
 """Characters of an exception's message that are shown; the traceback has all."""
 LONGEST_STEP = 900
 """Characters of a next step that are shown."""
-WAITED = "it waited for another rank, which is the cause"
+WAITED = "it waited for another rank, which may be the cause"
 
 
 def failure_rows(
@@ -57,7 +57,7 @@ def failure_rows(
     else:
         advice = advice_on(entry, record, traits)
     rows += step_rows(advice)
-    if entry.role is Role.CASCADE:
+    if is_of_another(entry, record):
         rows.append(("note", WAITED))
     rows += [("where", text) for text in where_texts(record, spots)]
     happens = prose_for(entry.sections["What happens"], traits)
@@ -73,6 +73,11 @@ def failure_rows(
     rows += other_advice_rows(advice)
     rows.append(("more", f"safe-launch explain {entry.id}"))
     return rows
+
+
+def is_of_another(entry: KnownFailure, record: FailureRecord) -> bool:
+    """Whether another rank may be the cause, as no rule names one of this rank."""
+    return entry.role is Role.CASCADE and surer_step(entry, record) is None
 
 
 def mistyped_rows(record: FailureRecord) -> list[Row]:

@@ -167,6 +167,8 @@ FEWEST = 3
 """Minimum words of a fragment to search for."""
 MOST = 12
 """Maximum words to search for."""
+OF_ASCEND = re.compile(r"\bHccl|\bHCCL|\bacl[A-Zn]|\bE[RZ]R?\d{4,5}\b|\b[Nn][Pp][Uu]\b|\bCANN\b")
+"""Words of Huawei's libraries."""
 TOOLS = {
     Device.NPU: "`npu-smi info`",
     Device.ROCM: "`rocm-smi`",
@@ -201,6 +203,9 @@ def _fallback(case: Case) -> Step:
     """Names the origin, a search text, and attachments for a report."""
     package, callers, yours = _package(case), _frameworks(case), case.users_frame
     place = PACKAGES.get(package or "") or (project_of_file(yours.file) if yours else "")
+    device = run_of(case).device
+    if package in ("torch", None) and device is Device.NPU and OF_ASCEND.search(case.message):
+        place = PACKAGES["torch_npu"]
     where = f" at https://github.com/{place}/issues" if place else ""
     led = f", called from {yours.file}:{yours.line}" if yours and package else ""
     owner = f"{_owner(case, package)}{led}"
@@ -210,7 +215,6 @@ def _fallback(case: Case) -> Step:
         search = f"The script's own check in {line} names no remedy: s{search}"
     else:
         search = f"S{search}: {owner[0].lower()}{owner[1:]}"
-    device = run_of(case).device
     shown = f"`pip freeze` and {TOOLS[device]} print" if device else "`pip freeze` prints"
     attach = f"In a question, give the rank's whole traceback, the command, and what {shown}"
     fit = ""

@@ -20,6 +20,12 @@ LOGGED = re.compile(
     r"^.{0,60}?\b(?:ERROR|CRITICAL|FATAL)\b[\s\]|:)-]*(?:\[?[\w./]+:\d+\]?[\s|:-]*)?(?P<text>.+)$"
 )
 """A line of a logger, and its words."""
+SHAPE = re.compile(
+    r"\d\d?:\d\d|[\[|]| - |\w\.\w+:\d|\b(?:ERROR|CRITICAL|FATAL)(?:\]|\s*[:|)]|\s{2,}|\s+-)"
+)
+"""What loggers write around a level; people's headings have none of it."""
+WORDS = re.compile(r"[^\W\d_]{2,}\W+(?:.*\W)?[^\W\d_]{2,}")
+"""At least two words."""
 OF_END = re.compile(
     r"exit ?code|Sending process|Traceback \(most|\bsignal\b|\bprocess(?:es)? \d+"
     r"|\w+(?:Error|Exception)\b|(?i:\b(?:job|run|task|training)\b.{0,20}\b(?:failed|crashed))"
@@ -45,7 +51,8 @@ def _own(case: Case) -> Step | None:
         return None
     lines = takewhile(lambda line: not OF_END.search(line), case.record.log_tail)
     near = [line for line in lines if line.strip() and not OF_OTHERS.match(line)][-NEAR:]
-    match = next(filter(None, map(LOGGED.search, reversed(near))), None)
+    logged = (LOGGED.search(line) for line in reversed(near) if SHAPE.search(line))
+    match = next((line for line in logged if line and WORDS.search(line["text"])), None)
     if match is None or any(map(LOSS.search, near[near.index(match.string) + 1 :])):
         return None
     texts = sentences(" ".join(match["text"].split()))

@@ -147,6 +147,15 @@ MEANINGS_OF_VALUES = (
         " a line at a time.",
     ),
     Meaning(
+        "ZeroDivisionError",
+        "",
+        "`{name}` is 0 there. If it is a setting, make it larger: a number that is divided by that"
+        " of the ranks (`//`) becomes 0 if it is smaller. If it counts samples or batches, the data"
+        " set or loader is empty, as with fewer samples than ranks times batch and"
+        " `drop_last=True`.",
+        rf"^[^/%]*(?://?|%)=?\s*\(?(?P<name>{NAME}(?:\([\w.]*\))?)(?![\w(\[])[^/%]*$",
+    ),
+    Meaning(
         "AssertionError",
         "",
         "Start it on {number} GPUs ({number} ranks): the script wants `{name}` to be {number}. Or"
