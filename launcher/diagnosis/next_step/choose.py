@@ -13,10 +13,12 @@ from ...catalogue.package_names import (
     PACKAGES,
     PYTHON,
     package_of_file,
+    pip_name,
     project_of_file,
 )
 from ...catalogue.situation import Device
-from ...evidence.failure_record import FailureRecord
+from ...catalogue.versions import versions_of
+from ...evidence.failure_record import FailureRecord, Frame
 from .attention import no_operator
 from .build import build, isolated_build
 from .complaints import users_report
@@ -150,6 +152,8 @@ OF_VERSIONS = {
     *("TypeError", "ValueError"),
 }
 """Exceptions typical of incompatible package versions."""
+OF_LOADING = {"AttributeError", "TypeError"}
+"""Those of them that a release's fault with a kind of model raises as it is loaded."""
 UNPACKED = re.compile(r"values to unpack|positional arguments?\b")
 """Numbers that two versions of an interface differ by, not values of a run."""
 HANDS_ON = re.compile(r"\*args, \*\*\(?kw")
@@ -226,7 +230,19 @@ def _fallback(case: Case) -> Step:
             f"Install {callers[0]} with the versions of {named} that its documentation or"
             " requirements name, if they aren't: the call went through all of them. "
         )
+    elif package in PACKAGES and case.kind in OF_LOADING and any(map(is_loading, case.frames)):
+        version = versions_of(case.record).get(package, "")
+        before = f'the one before (`pip install "{pip_name(package)}<{version}"`)'
+        fit = (
+            f"This {package} may have a fault with this model: try"
+            f" {before if version else 'the release before'}, or the newest. "
+        )
     return Step(f"{fit}{search if case.message else owner}. {attach}.", Basis.OPEN)
+
+
+def is_loading(frame: Frame) -> bool:
+    """Whether a library's function loads a model there."""
+    return frame.function == "from_pretrained" and package_of_file(frame.file) is not None
 
 
 def _frameworks(case: Case) -> tuple[str, ...]:

@@ -117,11 +117,52 @@ WANTS_MPI: Mapping[str, str] = {
 }
 """Settings that begin MPI, and substitutes without it."""
 
+CUDA = re.compile(
+    r"CUDA (?:driver )?error: (?P<words>[^.(]+)|Cuda failure (?:\d+ )?'(?P<quoted>[^']+)'"
+)
+"""An error of the CUDA runtime or driver."""
+OF_CUDA: Mapping[str, str] = {
+    "peer mapping resources exhausted": (
+        "Run fewer processes on the node, or without peer access (`NCCL_P2P_DISABLE=1`): a GPU can"
+        " map the memory of only eight others."
+    ),
+    "invalid resource handle": (
+        "Call `torch.cuda.set_device(LOCAL_RANK)` before anything else on the GPU, and make streams"
+        " and events in the process that uses them: one of another device or process was used."
+    ),
+    "too many resources requested for launch": (
+        "Use smaller blocks in the kernel, or do without it: it asks for more registers or shared"
+        " memory than this GPU has."
+    ),
+    "initialization error": (
+        "Start processes that use the GPU by `spawn`, or don't use CUDA before they are forked: a"
+        " forked process can't begin it anew. If nothing is forked, see whether `nvidia-smi` works."
+    ),
+    "the launch timed out": (
+        "Train on a GPU without a display, whose kernels may run longer, or make the batch smaller:"
+        " the driver ends long kernels on a GPU that draws the screen."
+    ),
+    "device kernel image is invalid": (
+        "Install the package with the kernel anew, in the build for this CUDA: its compiled code is"
+        " damaged or of another CUDA."
+    ),
+    "operation not permitted when stream is capturing": (
+        "Run once without CUDA graphs (vLLM: `enforce_eager=True`; torch.compile: not"
+        ' `mode="reduce-overhead"`): a graph can\'t record what was called.'
+    ),
+}
+"""What helps by the words of `cudaGetErrorString`; of the others there are entries."""
+
 
 def native(case: Case) -> Step | None:
     """The meaning of a compiled library's message, and a substitute for the library."""
     if MPI.search(case.message):
         return _without_mpi(case)
+    if (error := CUDA.search(case.message)) is not None:
+        words = error["words"] or error["quoted"]
+        of_error = next((do for start, do in OF_CUDA.items() if words.startswith(start)), None)
+        if of_error is not None:
+            return Step(of_error)
     place = OF_FILE.search(case.message)
     if place is None:
         return None
