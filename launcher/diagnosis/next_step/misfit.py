@@ -153,13 +153,15 @@ def _of_object(case: Case) -> Step | None:
     by_name = [package for package in by_name if package in callers] or by_name
     if len(by_name) == 1 and DISTINCT.fullmatch(name):
         return step_of(case, Skew(Wanting.PACKAGE, wanting, by_name[0], name))
-    version = versions_of(case.record).get(wanting)
-    before = f'`pip install "{pip_name(wanting)}<{version}"`' if version else "the one before it"
+    # torch, which the others are built on, is given what they make
+    one = callers[1] if wanting == "torch" and callers[1:] else wanting
+    version = versions_of(case.record).get(one)
+    before = f'`pip install "{pip_name(one)}<{version}"`' if version else "the one before it"
     return Step(
-        f"Try another release of {wanting}: the newest (`pip install -U {pip_name(wanting)}`), or"
-        f" {before}. Its line takes an object of type `{match['type']}` for one that has `{name}`:"
-        " the package that made the object may be newer or older than it expects, or the wrong kind"
-        " of object was handed over."
+        f"Try another release of {one}: the newest (`pip install -U {pip_name(one)}`), or {before}."
+        f" {wanting} takes an object of type `{match['type']}` for one that has `{name}`: what made"
+        " the object may be newer or older than expected, or the wrong kind of object was handed"
+        " over."
     )
 
 
