@@ -158,7 +158,7 @@ def _of_object(case: Case) -> Step | None:
     version = versions_of(case.record).get(one)
     before = f'`pip install "{pip_name(one)}<{version}"`' if version else "the one before it"
     return Step(
-        f"Try another release of {one}: the newest (`pip install -U {pip_name(one)}`), or {before}."
+        f"Upgrade {one} (`pip install -U {pip_name(one)}`), or, if it is the newest, take {before}."
         f" {wanting} takes an object of type `{match['type']}` for one that has `{name}`: what made"
         " the object may be newer or older than expected, or the wrong kind of object was handed"
         " over."
