@@ -17,6 +17,7 @@ from .averages import SAMPLED, plain
 from .calls import after, argument, before
 from .copies import arrived, sample, sampled
 from .reporting import is_on, report, report_here, safely
+from .resumes import resumes
 from .schedules import schedules
 
 TORCH, SCALER, OPTIMIZER, PLANNER = (
@@ -185,7 +186,9 @@ def _planning(_planner: Any, args: Any, kwargs: Any) -> None:
     for path in _without_states(argument(args, kwargs, 0, "state_dict"), ()):
         place = ".".join((*path, "state"))
         count = sum(str(key).startswith(f"{place}.") for key in keys)
-        report_here(resumed.left_in_checkpoint(place, count))
+        if finding := resumed.left_in_checkpoint(place, count):
+            report_here(finding)
+            resumes.explained()
 
 
 def _without_states(states: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -120,6 +120,10 @@ class Resumes:
         if str(Path(path).absolute()) in self._saved:
             self._again = user_place()
 
+    def explained(self) -> None:
+        """Forgets the load, whose states are known to be missing."""
+        self._loaded, self._again = None, ""
+
     def saved(self, path: str) -> None:
         """Records a save, which may be the end of the training."""
         optimizer = self._optimizer()
