@@ -47,7 +47,7 @@ def install(module: ModuleType) -> None:
 
     def begin(wrapped: Any, loader: Any, args: Any, kwargs: Any) -> Any:
         nonlocal left
-        with suppress(TypeError):  # a stream has no length
+        with suppress(Exception):  # a stream has no length, and a sampler may refuse it
             schedules.begin(loader)
         if evaluations.left and is_on(Check.TRAINED):
             safely(Check.TRAINED, evaluations.begin)
