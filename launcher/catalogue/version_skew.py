@@ -291,9 +291,9 @@ def _of_call(message: str, frames: Sequence[Frame]) -> Skew | None:
         package = next((server for server in SERVERS if server in ran), package)
     if MODEL_CODE in ran and match["class"]:
         return Skew(Wanting.MODEL, MODEL_CODE, "transformers", name, owner_in(match))
-    callers = [
-        frame
-        for frame in frames
-        if package_of_file(frame.file) != package and "*args, **kwargs" not in frame.source
-    ]
+    is_method = match["class"] and match["function"] != "__init__" and not match["missing"]
+    if is_method and package_of_file(frames[-1].file) == package:
+        return None  # its own method is overridden by a class elsewhere
+    outside = [frame for frame in frames if package_of_file(frame.file) != package]
+    callers = [frame for frame in outside if "*args, **kwargs" not in frame.source] or outside
     return _skew(callers[-1], package, name, owner_in(match)) if package and callers else None

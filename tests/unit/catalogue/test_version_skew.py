@@ -96,6 +96,18 @@ CACHE = f"cannot import name 'Cache' from 'transformers' ({SITE}/transformers/__
             (USER, MODEL),
             (Wanting.MODEL, "transformers_modules", "transformers", "sp"),
         ),
+        (
+            CALL,
+            ENGINE,
+            (frame("openrlhf/engine.py", source="LLM(*args, **kwargs)"), VLLM),
+            (Wanting.PACKAGE, "openrlhf", "vllm", "swap"),
+        ),
+        (
+            CALL,
+            "Trainer.training_step() takes 3 positional arguments but 4 were given",
+            (USER, TRANSFORMERS),
+            None,
+        ),
         (CALL, ENGINE, (USER, TRL, VLLM), (Wanting.PACKAGE, "trl", "vllm", "swap")),
         (CALL, ENGINE, (TRL, USER, VLLM), (Wanting.SCRIPT, "", "vllm", "swap")),
         (CALL, ENGINE, (VLLM,), None),
