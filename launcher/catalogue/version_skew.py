@@ -50,6 +50,8 @@ SERVERS = ("vllm", "sglang")
 LAZY = frozenset({"__getattr__", "__getattribute__", "_get_module"})
 """Functions whose failure is their caller's."""
 SUBCLASSED = re.compile(r"\w*Trainer\Z")
+DECORATES = re.compile(r"\breturn \w+\(")
+"""A decorator's line, which passes a call on."""
 KIND = re.compile(r"[A-Z][a-z]+\Z")
 """The last word of a class's name, which classes of one kind share."""
 OF_MODEL = re.compile(r"\w+(?:Config|Tokenizer(?:Fast)?|Processor|Cache|ForCausalLM|Model)\Z")
@@ -295,5 +297,6 @@ def _of_call(message: str, frames: Sequence[Frame]) -> Skew | None:
     if is_method and package_of_file(frames[-1].file) == package:
         return None  # its own method is overridden by a class elsewhere
     outside = [frame for frame in frames if package_of_file(frame.file) != package]
-    callers = [frame for frame in outside if "*args, **kwargs" not in frame.source] or outside
+    named = [frame for frame in outside if "*args, **kwargs" not in frame.source]
+    callers = named or [frame for frame in outside if not DECORATES.search(frame.source)]
     return _skew(callers[-1], package, name, owner_in(match)) if package and callers else None
