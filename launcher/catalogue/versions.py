@@ -174,8 +174,9 @@ def _by_age(skew: Skew) -> str:
 
 def _is_overriding(skew: Skew) -> bool:
     """Whether a package calls a method of a class that another derives from its own."""
-    places = (LAYERS.index(name) if name in LAYERS else 99 for name in (skew.wanting, skew.package))
     is_method = skew.owner[:1].isupper() and not skew.owner.endswith("()")
-    if skew.package in UNDERIVED and skew.wanting != "torch":
+    if not is_method or skew.wanting not in LAYERS:
         return False
-    return is_method and skew.wanting in LAYERS and next(places) < next(places)
+    before = LAYERS[: LAYERS.index(skew.wanting) + 1]
+    is_derived = skew.package not in UNDERIVED or skew.wanting == "torch"
+    return is_derived and skew.package not in before

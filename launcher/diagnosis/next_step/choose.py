@@ -213,12 +213,10 @@ def _fallback(case: Case) -> Step:
     where = f" at https://github.com/{place}/issues" if place else ""
     led = f", called from {yours.file}:{yours.line}" if yours and package else ""
     owner = f"{_owner(case, package)}{led}"
-    search = f"earch for {_search_text(case)}{where}"
+    search = f"Search for {_search_text(case)}{where}: {owner[0].lower()}{owner[1:]}"
     if case.frame is not None and is_check(case):
         line = f"line {case.frame.line} of {case.frame.file}"
-        search = f"The script's own check in {line} names no remedy: s{search}"
-    else:
-        search = f"S{search}: {owner[0].lower()}{owner[1:]}"
+        search = f"Search for {_search_text(case)}{where}: the script checks it in {line}"
     shown = f"`pip freeze` and {TOOLS[device]} print" if device else "`pip freeze` prints"
     attach = f"In a question, give the rank's whole traceback, the command, and what {shown}"
     fit = ""
