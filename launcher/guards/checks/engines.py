@@ -40,8 +40,8 @@ MOST = 30
 """Maximum steps in which to see two effective ones; a falling loss scale skips steps."""
 
 
-given: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary()
-"""By engine: ids of the parameters of the optimizer that it was given."""
+made_with: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary()
+"""By engine: ids of the parameters of its optimizer before the engine made flat ones of them."""
 
 
 class EngineWatch:
@@ -87,10 +87,10 @@ class EngineWatch:
     def _look_at_left(self, engine: Any, step: int) -> None:
         """Reports parameters with gradients that neither this nor another optimizer was given."""
         optimizer = engine.basic_optimizer
-        if engine not in given or optimizer not in schedules.optimizers:
+        if engine not in made_with or optimizer not in schedules.optimizers:
             return
         watches = list(schedules.optimizers.values())
-        held = given[engine].union(*(watch.made_with for watch in watches))
+        held = made_with[engine].union(*(watch.made_with for watch in watches))
         params = [each for each in engine.module.named_parameters() if each[1].requires_grad]
         sizes = {name: size_of(param) for name, param in params if id(param) in held}
         left = {
@@ -156,11 +156,12 @@ def install(module: ModuleType) -> None:
         return wrapped(*args, **kwargs)
 
     def made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
+        ids: set[int] = set()
         optimizer = kwargs.get("optimizer")
-        held = parameters_of(optimizer) if hasattr(optimizer, "param_groups") else ()
-        ids = frozenset(map(id, held))  # which the engine replaces by flat ones
+        if hasattr(optimizer, "param_groups"):
+            safely(Check.TRAINED, lambda: ids.update(map(id, parameters_of(optimizer))))
         wrapped(*args, **kwargs)
-        given[instance] = ids
+        made_with[instance] = frozenset(ids)
 
     wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.__init__", made)
     wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.backward", backward)

@@ -11,7 +11,8 @@ from typing import Any
 
 import wrapt
 
-from ...checks import adapted, saved
+from ...checks import adapted
+from ...checks import loaded as judged
 from ...checks.finding import Check, Finding
 from ...evidence.observations import observations
 from ..callers import FRAMEWORKS, is_called_by, user_place
@@ -96,12 +97,12 @@ def _look_at_own(instance: Any, states: Any) -> None:
         return
     is_empty = not states and next(instance.parameters(), None) is not None
     if is_empty or saves.is_loaded_into_itself(instance, states):
-        report_here(saved.loads_itself(len(states)))
+        report_here(judged.loads_itself(len(states)))
 
 
 def _look_at_names(states: Any, result: Any) -> None:
     """Checks the loaded names against the names that didn't fit."""
-    report_here(saved.loads_nothing(states, result.unexpected_keys, result.missing_keys))
+    report_here(judged.loads_nothing(states, result.unexpected_keys, result.missing_keys))
 
 
 def _making(wrapped: Any, _kind: Any, args: Any, kwargs: Any) -> Any:
@@ -129,7 +130,7 @@ def _note_missing(model: Any, info: Mapping[str, Collection[str]]) -> None:
     _new[model] = frozenset(id(param) for name, param in named.items() if name in missing)
     unexpected = [name for name in info["unexpected_keys"] if isinstance(name, str)]
     if unexpected and missing.issuperset(named):
-        report_here(saved.fits_nothing(unexpected, named))
+        report_here(judged.fits_nothing(unexpected, named))
 
 
 def untrained(models: Iterable[Any]) -> Iterator[Finding]:
@@ -192,7 +193,7 @@ def _lost(module: Any, states: Mapping[str, Any], result: Any) -> Finding | None
         for name in result.unexpected_keys
         if hasattr(states.get(name), "shape")
     }
-    return saved.renamed(
+    return judged.renamed(
         missing,
         unexpected,
         sum(tensor.numel() for tensor in own.values()),
@@ -239,11 +240,11 @@ def _sampled_again(load: Load) -> dict[str, Copy]:
 
 def _compare(load: Load, now: dict[str, Copy]) -> None:
     """Reports weights that something has drawn anew since their load."""
-    report(saved.overwritten(arrived(load.values), arrived(now)), where=load.where)
+    report(judged.overwritten(arrived(load.values), arrived(now)), where=load.where)
 
 
 def _compare_after(load: Load, then: dict[str, Copy], now: dict[str, Copy]) -> None:
     """Reports weights that are again as before the load."""
     if arrived(then) == arrived(load.values):
         before, values = arrived(load.before), arrived(load.values)
-        report(saved.taken_back(before, values, arrived(now)), where=load.where)
+        report(judged.taken_back(before, values, arrived(now)), where=load.where)

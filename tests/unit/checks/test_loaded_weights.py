@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safe_launch.checks import saved
+from safe_launch.checks import loaded as judged
 from support.tables import table
 
 BODY = {f"layers.{place}.weight": (8, 8) for place in range(4)}
@@ -28,8 +28,8 @@ def test_names_that_do_not_match(
     is_told: bool,
 ) -> None:
     """Most of a model is missing, and has twins of other names."""
-    assert (saved.renamed(missing, unexpected, elements) is not None) == is_told
-    assert saved.renamed(missing, unexpected, elements, is_all=True) is None
+    assert (judged.renamed(missing, unexpected, elements) is not None) == is_told
+    assert judged.renamed(missing, unexpected, elements, is_all=True) is None
 
 
 @table(
@@ -44,24 +44,24 @@ def test_names_that_do_not_match(
 )
 def test_weights_drawn_after_a_load(now: list[float], is_told: bool) -> None:
     """Values that have nothing of the loaded ones; not with noise, nor rounded."""
-    found = saved.overwritten({"a": VALUES, "b": VALUES}, {"a": now, "b": now})
+    found = judged.overwritten({"a": VALUES, "b": VALUES}, {"a": now, "b": now})
     assert (found is not None) == is_told
 
 
 def test_a_part_drawn_anew() -> None:
     """A new head, or tensors that were replaced."""
     loaded = dict.fromkeys("abc", VALUES)
-    assert saved.overwritten(loaded, {**loaded, "a": ANEW}) is None
-    assert saved.overwritten(loaded, {}) is None
+    assert judged.overwritten(loaded, {**loaded, "a": ANEW}) is None
+    assert judged.overwritten(loaded, {}) is None
 
 
 def test_a_load_that_a_step_takes_back() -> None:
     """Weights return to those before the load, not only a part of them."""
     before, loaded = {"a": [0.0, 1.0], "b": [2.0, 3.0]}, {"a": [5.0, 6.0], "b": [7.0, 8.0]}
-    found = saved.taken_back(before, loaded, {"a": [0.1, 1.1], "b": [2.1, 3.1]})
+    found = judged.taken_back(before, loaded, {"a": [0.1, 1.1], "b": [2.1, 3.1]})
     assert found is not None
     assert "a and 1 more are as before the load" in found.sentence
-    assert saved.taken_back(before, loaded, {"a": [5.1, 6.1], "b": [7.1, 8.1]}) is None
-    assert saved.taken_back(before, loaded, {"a": [0.1, 1.1], "b": [7.1, 8.1]}) is None
-    assert saved.taken_back(loaded, loaded, loaded) is None
-    assert saved.taken_back({}, loaded, loaded) is None
+    assert judged.taken_back(before, loaded, {"a": [5.1, 6.1], "b": [7.1, 8.1]}) is None
+    assert judged.taken_back(before, loaded, {"a": [0.1, 1.1], "b": [7.1, 8.1]}) is None
+    assert judged.taken_back(loaded, loaded, loaded) is None
+    assert judged.taken_back({}, loaded, loaded) is None

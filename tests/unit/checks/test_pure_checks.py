@@ -10,6 +10,7 @@ from safe_launch.checks import (
     built,
     data,
     divided,
+    loaded,
     saved,
     schedule,
     trained,
@@ -308,7 +309,7 @@ def test_loads_of_nothing(
     given: list[str], unexpected: list[str], missing: list[str], is_told: bool
 ) -> None:
     """No loaded name is in the model."""
-    found = saved.loads_nothing(given, unexpected, missing)
+    found = loaded.loads_nothing(given, unexpected, missing)
     assert (found is not None) == is_told
 
 

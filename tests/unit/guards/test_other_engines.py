@@ -122,7 +122,7 @@ def test_parameters_that_an_engine_was_not_given(
     for place in more:
         optimizer.add_param_group({"params": list(model[place].parameters())})
     made = engine(model, optimizer)
-    engines.given[made] = frozenset(map(id, parameters_of(optimizer)))
+    engines.made_with[made] = frozenset(map(id, parameters_of(optimizer)))
     optimizer.param_groups[0]["params"] = [torch.zeros(3, requires_grad=True)]
     model(torch.ones(3, 8)).pow(2).mean().backward()
     engines.EngineWatch().look(made)
