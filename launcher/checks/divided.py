@@ -187,18 +187,6 @@ def _are_equal(some: Sequence[float], others: Sequence[float]) -> bool:
     return all(abs(one - other) <= ROUNDING * abs(one) for one, other in pairs)
 
 
-def divided_by_ranks(ranks: int) -> Finding:
-    """Reports a mean that is divided by the number of ranks before its backward pass."""
-    return Finding(
-        Check.DIVIDED,
-        certain=False,
-        sentence="the loss is a mean divided by the number of ranks: DistributedDataParallel "
-        f"averages gradients over the ranks, and they are {ranks} times too small",
-        advice="Don't divide it: backward() averages over the ranks",
-        step=1,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Mean:
     """A mean over a micro batch's tokens.

@@ -102,7 +102,7 @@ def called(model: Any) -> Any:
 
 
 def inner(model: Any) -> Any:
-    """The model within torch.compile's module; others unchanged."""
+    """The model within torch.compile's module, which has a mode of its own up to torch 2.3."""
     held = list(_compiled.items())
     return next((within for within, outer in held if outer() is model), model)
 

@@ -21,8 +21,10 @@ MOST = 192
 """Maximum passes to look for cleared gradients."""
 STEPS = 10
 """First steps to look for clipped ones."""
-KEPT = 4
-"""Gradients to sample, and maximum passes of a step, to look for those that are kept."""
+SAMPLED = 4
+"""Gradients to sample, to look for those that are kept."""
+PASSES = 4
+"""Maximum passes of a step then."""
 
 
 class Accumulated:
@@ -49,13 +51,10 @@ class Accumulated:
 
     def passing(self) -> None:
         """Counts a backward pass before it begins."""
-        if self._place is not None and not self._has_gradient(*self._place):
+        param = None if self._place is None else _at(self._place)
+        if self._place is not None and (param is None or param.grad is None):
             self._passes = 0
         self._passes += 1
-
-    def _has_gradient(self, optimizer: weakref.ref[Any], group: int, number: int) -> bool:
-        held = optimizer()
-        return held is not None and held.param_groups[group]["params"][number].grad is not None
 
     def begin(self) -> None:
         """Notes the passes before a loader begins."""
@@ -119,9 +118,8 @@ class Clearing:
         self._looked = 0
         self._done = 0
         self._version: int | None = None  # of a parameter that a step may change
-        self._had = (
-            False  # whether the last pass has left gradients, which FSDP2 may keep elsewhere
-        )
+        # Whether the last pass has left gradients, which FSDP2 may keep elsewhere.
+        self._had = False
 
     def look(self) -> None:
         """Inspects which gradients this step's earlier passes left, before the next pass."""
@@ -205,10 +203,10 @@ class Clipped:
 
 
 class Kept:
-    """Gradients of an optimizer's that its steps leave, and the next passes find as they were.
+    """Gradients that an optimizer's steps leave, and that the next passes find and add to.
 
-    Of models whose gradients aren't sampled, or only before FSDP2 divides them. By their values: a
-    change of shards doesn't always count as one.
+    For one process, FSDP2's shards and compiled models, whose gradients aren't sampled otherwise.
+    By their values: a change of shards doesn't always count as one.
 
     Attributes:
         is_open: whether to look at further passes and steps.
@@ -219,32 +217,35 @@ class Kept:
         self._optimizers = optimizers
         self._places: list[Place] = []
         self._left: Copy | None = None  # as a pass or a step has left them
-        self._pairs: list[tuple[Copy, Copy]] = []  # as they were left, and found by the next pass
+        self._found: Copy | None = None  # as this pass has found them
+        # As they were left, found by the next pass, and left by it.
+        self._changes: list[tuple[Copy, Copy, Copy]] = []
         self._passes = 0  # of this step
         self._steps = 0
 
     def restart(self) -> None:
         """Begins to look, as a new optimizer is watched."""
         self.is_open = is_on(Check.GRADIENTS)
-        self._places, self._pairs, self._left = [], [], None
+        self._places, self._changes, self._left, self._found = [], [], None, None
         self._passes = self._steps = 0
 
     def passing(self) -> None:
         """Compares the gradients with what they were, before a backward pass."""
         self._passes += 1
-        found = self._copied() if self._places else None
-        if found is not None and self._left is not None:
-            self._pairs.append((self._left, found))
-        elif self._places or self._passes > KEPT:
+        self._found = self._copied() if self._places else None
+        is_cleared = self._found is None or self._left is None
+        if (self._places and is_cleared) or self._passes > PASSES:
             self.is_open = False
 
     def passed(self) -> None:
         """Notes the gradients that a backward pass has left."""
-        self._left = self._copied() if self._places else None
+        left, self._left = self._left, self._copied() if self._places else None
+        if left is not None and self._found is not None and self._left is not None:
+            self._changes.append((left, self._found, self._left))
 
     def stepping(self, optimizer: Any) -> None:
         """Judges the steps so far, before another."""
-        self.is_open = len(self._optimizers()) == 1 and 0 < self._passes <= KEPT
+        self.is_open = len(self._optimizers()) == 1 and 0 < self._passes <= PASSES
         self._passes = 0
         if not self._places and self.is_open:
             self._places = _some_with_gradients(optimizer)
@@ -257,10 +258,11 @@ class Kept:
             self._left = self._copied()  # which may be clipped now
 
     def _judge(self, optimizer: Any) -> None:
-        if all(copy.is_there for pair in self._pairs for copy in pair):
+        if all(copy.is_there for change in self._changes for copy in change):
             self.is_open = False
-            pairs = [(left.parts(), found.parts()) for left, found in self._pairs]
-            if all(left == found and any(map(any, left)) for left, found in pairs):
+            values = [[copy.parts() for copy in change] for change in self._changes]
+            # Gradients of a loop's own float32 copies are written, and no pass adds to them.
+            if all(a == b != c and any(map(any, a)) for a, b, c in values):
                 name = names_of(optimizer)[id(_at(self._places[0]))]
                 report_here(gradients.never_cleared(name), step=self._steps + 1)
         elif self._steps > 2 * divided.STEPS:
@@ -283,7 +285,7 @@ def _some_with_gradients(optimizer: Any) -> list[Place]:
         for number, param in enumerate(group["params"])
         if param.grad is not None and sample(local(param.grad.detach())) is not None
     ]
-    chosen = spread(places, KEPT)
+    chosen = spread(places, SAMPLED)
     params = list(map(_at, chosen))
     is_sampled = data_parallel.world() > 1 and not any(hasattr(p, "to_local") for p in params)
     is_several = len({param.device for param in params}) > 1

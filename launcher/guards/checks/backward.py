@@ -51,9 +51,10 @@ def _counted(function: Any) -> Any:
         if first_steps.is_open and not is_passing:
             safely(Check.OURS, first_steps.look, args[0] if args else kwargs.get("tensors"))
         is_clipped = schedules.clipped.is_waiting
+        is_clearing = clearing.is_open and is_on(Check.GRADIENTS)
         accumulated, kept = schedules.accumulated, schedules.kept
         # One within another is a checkpointed block's.
-        is_watched = clearing.is_open or first_steps.is_open or is_clipped
+        is_watched = is_clearing or first_steps.is_open or is_clipped
         is_watched = is_watched or accumulated.is_open or kept.is_open
         if is_passing or not is_watched:
             return function(*args, **kwargs)
@@ -61,7 +62,7 @@ def _counted(function: Any) -> Any:
             safely(Check.GRADIENTS, accumulated.passing)
         if kept.is_open:
             safely(Check.GRADIENTS, kept.passing)
-        if clearing.is_open and is_on(Check.GRADIENTS):
+        if is_clearing:
             safely(Check.GRADIENTS, clearing.look)
         if is_clipped:
             safely(Check.TRAINED, schedules.clipped.before)
@@ -74,7 +75,7 @@ def _counted(function: Any) -> Any:
             safely(Check.TRAINED, schedules.clipped.after)
         if kept.is_open:
             safely(Check.GRADIENTS, kept.passed)
-        if clearing.is_open:
+        if is_clearing:
             safely(Check.GRADIENTS, clearing.after)
         return result
 

@@ -97,11 +97,12 @@ class Labels:
         import torch
 
         def see(model: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
-            if torch.compiler.is_compiling() or not model.training:
+            model = None if torch.compiler.is_compiling() else data_parallel.inner(model)
+            if model is None or not model.training:
                 return
             is_within = is_called_by("transformers")  # a Trainer, whose step was seen
             look = partial(self.look, has_own_loss=is_within)
-            safely(Check.DATA, look, kwargs, data_parallel.inner(model))
+            safely(Check.DATA, look, kwargs, model)
             if not self.is_open:
                 handle.remove()
 

@@ -11,6 +11,7 @@ from typing import Any
 import wrapt
 
 from ...checks.finding import Check
+from .. import data_parallel
 from ..divided_data import tensors_in
 from .copies import is_plain
 from .reporting import is_on, safely
@@ -78,7 +79,8 @@ def first_passes(
 
     def see(module: Any, args: Any, kwargs: Any) -> None:
         nonlocal left
-        if torch.compiler.is_compiling() or not when(module):
+        # A copy of the module keeps the hook.
+        if left <= 0 or torch.compiler.is_compiling() or not when(module):
             return
         left -= 1
         if not left:
@@ -113,7 +115,7 @@ class Call:
 
     def argument(self, place: int, name: str, default: Any = None) -> Any:
         """An argument, by its place or name."""
-        return self.args[place] if len(self.args) > place else self.kwargs.get(name, default)
+        return argument(self.args, self.kwargs, place, name, default)
 
     @property
     def is_trained(self) -> bool:
@@ -210,4 +212,5 @@ def is_trained_pass(model: Any) -> bool:
     """Whether a model's pass is trained, and runs as Python."""
     import torch
 
-    return not torch.compiler.is_compiling() and model.training and torch.is_grad_enabled()
+    is_trained = not torch.compiler.is_compiling() and torch.is_grad_enabled()
+    return is_trained and bool(data_parallel.inner(model).training)

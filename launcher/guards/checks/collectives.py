@@ -103,18 +103,20 @@ class LocalEvaluations:
     def __init__(self) -> None:
         self.is_open = True
         self.has_exchanged = False
+        self._begun = 0
         self._is_whole = False
 
     def begun(self, wait: Wait, loader: Any, now: Phase) -> None:
         """Notes an evaluation that begins; a training ends the last one."""
         self._is_whole = self.has_exchanged = False
+        self._begun += 1
         is_evaluation = now is Phase.EVALUATION and self.is_open
         if is_evaluation and observations.steps_of_all() and is_divided(loader):
-            wait(len(loader), self.drawn)
+            wait(len(loader), functools.partial(self.drawn, self._begun))
 
-    def drawn(self) -> None:
-        """Notes the end of an evaluation."""
-        self._is_whole = True
+    def drawn(self, begun: int) -> None:
+        """Notes the end of an evaluation, unless another loader has begun since."""
+        self._is_whole = self._is_whole or begun == self._begun
 
     @property
     def is_alone(self) -> bool:

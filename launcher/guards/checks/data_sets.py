@@ -17,7 +17,7 @@ from ..callers import user_place
 from .evaluations import Phase
 from .reporting import is_on, report, report_here, safely
 from .samplers import samplers_of
-from .user_source import assigned_through, names_used
+from .user_source import assigned_through, attributes_read
 
 HOOKED = ("torch.utils.data.dataset",)
 TRANSFORMS = ("transform", "transforms")
@@ -81,7 +81,7 @@ class DataSets:
             return
         changed = [name for name, value in plain.items() if sent.get(name, value) != value]
         if changed and not any(map(_is_shared, held.values())):
-            read = names_used(type(loader.dataset), MAKING)
+            read = attributes_read(type(loader.dataset), MAKING)
             found = [name for name in changed if name in read]
             if found:
                 report_here(sampling.KEPT_BY_WORKERS.found(names=first_of(found)))

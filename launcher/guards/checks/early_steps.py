@@ -27,11 +27,9 @@ def before(optimizer: Any, step: int) -> None:
     for look, check in _looks.items():
         if is_on(check):
             safely(check, look, optimizer, step)
-    for each in [*_waiting]:
-        check, copies, judge = each
-        if all(copy.is_there for copy in copies):
-            _waiting.remove(each)
-            safely(check, judge)
+    waiting, _waiting[:] = [*_waiting], []
+    for check, copies, judge in waiting:
+        safely(check, later, check, copies, judge)
 
 
 def later(check: Check, copies: Iterable[Copy], judge: Callable[[], object]) -> None:

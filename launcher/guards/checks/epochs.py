@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from types import ModuleType
 from typing import Any
@@ -148,13 +149,13 @@ class Seeds:
         """Notes the states from which the epoch itself draws."""
         if not self._is_over and now is Phase.TRAINING:
             self._within = _states()
-            wait(DRAWN, self.drawn)
+            wait(DRAWN, partial(self.drawn, self._epochs[-1]))
 
-    def drawn(self) -> None:
-        """Looks at the states after the first batches."""
-        now = _states()
-        moved = {device for device in now if now[device] != self._within.get(device)}
-        self._epochs[-1].moved = moved
+    def drawn(self, epoch: Epoch) -> None:
+        """Looks at the states after the first batches of the last epoch."""
+        if epoch is self._epochs[-1]:
+            now = _states()
+            epoch.moved = {device for device in now if now[device] != self._within.get(device)}
 
     def step(self, optimizer: Any) -> None:
         """Notes the optimizer of an epoch; judges the epoch before."""

@@ -48,7 +48,7 @@ def phase() -> Phase:
     """The phase of a loop that begins now."""
     import torch
 
-    models = list(data_parallel.dividing()) or known_models()
+    models = list(map(data_parallel.inner, data_parallel.dividing())) or known_models()
     if not models:
         return Phase.UNKNOWN
     if not torch.is_grad_enabled() or not any(model.training for model in models):
@@ -64,7 +64,8 @@ def is_training() -> bool:
     """Whether all models whose samples are divided among ranks are in a training."""
     import torch
 
-    return torch.is_grad_enabled() and all(model.training for model in data_parallel.dividing())
+    models = map(data_parallel.inner, data_parallel.dividing())
+    return torch.is_grad_enabled() and all(model.training for model in models)
 
 
 class Mode:
@@ -129,7 +130,9 @@ class Evaluations:
         """Reports a forward pass, which only the watched loop can have begun."""
         import torch
 
-        if not torch.compiler.is_compiling() and model.training and not torch.is_grad_enabled():
+        if torch.compiler.is_compiling() or torch.is_grad_enabled():
+            return
+        if data_parallel.inner(model).training:
             self._end()
             report_here(built.not_evaluating(layers), step=observations.steps_of_all() or 0)
 

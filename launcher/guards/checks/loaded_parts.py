@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
-
-import wrapt
 
 from ...checks import resumed
 from ...checks.finding import Check
@@ -125,7 +124,7 @@ def install(module: ModuleType) -> None:
     """Wraps the functions that load checkpoints, and those that take their parts."""
     name = module.__name__
     for path in SETTING.get(name, ()):
-        before(module, path, Check.RESUMED, lambda *_: loaded.sets_random())
+        setattr(module, path, _setting(getattr(module, path)))
     if name == TORCH:
         after(module, "load", Check.RESUMED, lambda *call: loaded.load(call[-1]))
     elif name == SCALER:
@@ -134,19 +133,36 @@ def install(module: ModuleType) -> None:
     elif name == PLANNER:
         before(module, "DefaultLoadPlanner.set_up_planner", Check.RESUMED, _planning)
     elif name == OPTIMIZER:
-        wrapt.wrap_function_wrapper(module, "Optimizer.load_state_dict", _optimizer_loads)
+        module.Optimizer.load_state_dict = _loading(module.Optimizer.load_state_dict)
         early_steps.looking(Check.RESUMED, lambda *about: loaded.look(*about))
         early_steps.looking(Check.RESUMED, look_at_numbers)
 
 
-def _optimizer_loads(wrapped: Any, optimizer: Any, args: Any, kwargs: Any) -> Any:
-    if not is_on(Check.RESUMED):
-        return wrapped(*args, **kwargs)
-    numbers = _numbers_of(optimizer)
-    result = wrapped(*args, **kwargs)
-    safely(Check.RESUMED, loaded.continues, optimizer, argument(args, kwargs, 0, "state_dict"))
-    safely(Check.RESUMED, _note_numbers, optimizer, numbers)
-    return result
+def _setting(function: Any) -> Any:
+    """A plain function around one that sets random states, as checkpointed blocks do each time."""
+
+    @functools.wraps(function)
+    def set_state(*args: Any, **kwargs: Any) -> Any:
+        loaded.sets_random()
+        return function(*args, **kwargs)
+
+    return set_state
+
+
+def _loading(function: Any) -> Any:
+    """A plain function, of which an object can keep a copy, around an optimizer's load."""
+
+    @functools.wraps(function)
+    def load_state_dict(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_on(Check.RESUMED):
+            return function(optimizer, *args, **kwargs)
+        numbers = _numbers_of(optimizer)
+        result = function(optimizer, *args, **kwargs)
+        safely(Check.RESUMED, loaded.continues, optimizer, argument(args, kwargs, 0, "state_dict"))
+        safely(Check.RESUMED, _note_numbers, optimizer, numbers)
+        return result
+
+    return load_state_dict
 
 
 def _numbers_of(optimizer: Any) -> Numbers:
@@ -182,10 +198,10 @@ def look_at_numbers(optimizer: Any, step: int) -> None:
 
 def _planning(_planner: Any, args: Any, kwargs: Any) -> None:
     """Looks for states in a checkpoint that a load doesn't ask for."""
-    keys = argument(args, kwargs, 1, "metadata").state_dict_metadata
+    metadata = argument(args, kwargs, 1, "metadata")
     for path in _without_states(argument(args, kwargs, 0, "state_dict"), ()):
         place = ".".join((*path, "state"))
-        count = sum(str(key).startswith(f"{place}.") for key in keys)
+        count = sum(str(key).startswith(f"{place}.") for key in metadata.state_dict_metadata)
         if finding := resumed.left_in_checkpoint(place, count):
             report_here(finding)
             resumes.explained()

@@ -46,23 +46,27 @@ def install(module: ModuleType) -> None:
     left = MOST
 
     def begin(wrapped: Any, loader: Any, args: Any, kwargs: Any) -> Any:
-        nonlocal left
+        iterator = looking(wrapped, loader, args, kwargs)
         with suppress(Exception):  # a stream has no length, and a sampler may refuse it
-            schedules.begin(loader)
+            schedules.begin(loader)  # torch warns of more samples, if an iterator comes after len()
+        return iterator
+
+    def looking(wrapped: Any, loader: Any, args: Any, kwargs: Any) -> Any:
+        nonlocal left
         if evaluations.left and is_on(Check.TRAINED):
             safely(Check.TRAINED, evaluations.begin)
         if mixing.is_open and is_on(Check.TRAINED):
             safely(Check.TRAINED, mixing.begin, loader)
         if resumes.open and is_on(Check.RESUMED):
             safely(Check.RESUMED, resumes.begin)
+        if passes.left and is_on(Check.DATA, Check.TRAINED):
+            safely(Check.DATA, passes.begin)
         if not is_on(Check.DATA):
             return wrapped(*args, **kwargs)
         safely(Check.DATA, first_losses.watch)
         safely(Check.DATA, epochs.begin, loader)
         if overlap.is_open:
             safely(Check.DATA, overlap.begin)
-        if passes.left:
-            safely(Check.DATA, passes.begin)
         if left <= 0:
             return wrapped(*args, **kwargs)
         left -= 1

@@ -6,6 +6,7 @@ Tokens' weights are the gradient of each mean over labels, or of each label's lo
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -39,12 +40,29 @@ TOKENS = 1 << 22
 """Maximum losses of single tokens to look at."""
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A loss at a line of the user's, as its first call has it.
+
+    Attributes:
+        facts: values of the first calls.
+        classes: the length of a row of `kl_div`; 0 of others.
+        is_mean: whether `kl_div` is torch's mean.
+        is_logarithm: whether targets of `kl_div` are to be logarithms.
+    """
+
+    facts: Facts
+    classes: int = 0
+    is_mean: bool = False
+    is_logarithm: bool = False
+
+
 class LossInputs(Watch):
     """What losses of probabilities are given in a process's first steps."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._lines: dict[tuple[str, str], Facts | None] = {}  # None for what is judged
+        self._lines: dict[tuple[str, str], Line | None] = {}  # None for what is judged
         self._calls: Counter[tuple[str, str]] = Counter()
 
     def look(self, call: Call) -> None:
@@ -53,20 +71,28 @@ class LossInputs(Watch):
             return
         line = user_place(), call.name
         if line not in self._lines and len(self._lines) < MOST:
-            self._lines[line] = Facts(given.CALLS) if _is_judged(call) else None
-        facts = self._lines.get(line)
-        if facts is None:
+            self._lines[line] = _line(call) if _is_judged(call) else None
+        known = self._lines.get(line)
+        if known is None:
             is_waiting = any(each is not None for each in self._lines.values())
             self.is_open = is_waiting or len(self._lines) < MOST
             return
         self._calls[line] += 1
-        if not facts.are_enough:
-            _note_values(call, facts)
-        elif facts.have_arrived:
-            _judge(call, facts)
+        if not known.facts.are_enough:
+            _note_values(call, known.facts)
+        elif known.facts.have_arrived:
+            _judge(call.name, known)
             self._lines[line] = None
         if self._calls[line] >= LATE:
             self._lines[line] = None
+
+
+def _line(call: Call) -> Line:
+    facts = Facts(given.CALLS)
+    if call.name != "kl_div":
+        return Line(facts)
+    is_mean = call.argument(4, "reduction", "mean") == "mean"
+    return Line(facts, _input(call).shape[-1], is_mean, bool(call.argument(5, "log_target")))
 
 
 def _is_judged(call: Call) -> bool:
@@ -127,19 +153,18 @@ def _some_of(tensor: Any, dim: int | None = None) -> Any:
     return tensor
 
 
-def _judge(call: Call, facts: Facts) -> None:
-    """Reports the faults of a line's first calls."""
-    calls = [Given(*chain.from_iterable(parts)) for parts in facts.parts()]
-    found = [given.outside(call.name, calls)]
-    if not call.name.startswith("binary"):
-        is_row = call.name == "nll_loss"
-        found = [given.no_logarithms(call.name, calls, is_normalizing=is_row)]
-    if call.name == "kl_div":
-        is_logarithm = bool(call.argument(5, "log_target"))
-        found.append(given.no_probabilities(calls, is_logarithm=is_logarithm))
-        if call.argument(4, "reduction", "mean") == "mean":
-            found.append(given.divided_by_classes(_input(call).shape[-1], calls))
-    report(*found, where=facts.where)
+def _judge(name: str, line: Line) -> None:
+    """Reports the faults of a line's first calls of a loss."""
+    calls = [Given(*chain.from_iterable(parts)) for parts in line.facts.parts()]
+    if name.startswith("binary"):
+        found = [given.outside(name, calls)]
+    else:
+        found = [given.no_logarithms(name, calls, is_normalizing=name == "nll_loss")]
+    if name == "kl_div":
+        found.append(given.no_probabilities(calls, is_logarithm=line.is_logarithm))
+    if line.is_mean:
+        found.append(given.divided_by_classes(line.classes, calls))
+    report(*found, where=line.facts.where)
 
 
 class TokenLosses(Watch):

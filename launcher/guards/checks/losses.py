@@ -114,10 +114,11 @@ class Losses:
         if step > built.LOSSES:
             self._judge_values(step)
             return
+        if step == 1:
+            report_here(built.normalized_twice(done_twice(loss)))
         if getattr(loss, "numel", int)() != 1 or step in self._values:
             return
         if not self._values:
-            report_here(built.normalized_twice(done_twice(loss)))
             with observations.going_on():
                 report_here(self._multiplied(loss))
                 report_here(divided.summed_labels() if is_sum_of_labels(loss) else None)
@@ -210,6 +211,7 @@ def _label_facts(loss: Any, inputs: Inputs) -> tuple[Any, ...] | None:
     counts = labels != _signed(IGNORED_LABEL.of(node))
     nothing = (ids != ids).any()
     is_padding = _counts_padding(node, labels, counts, inputs)
+    is_padding = nothing if is_padding is None else is_padding  # on the ids' device, as the others
     rows = labels.numel() // len(ids)
     if rows * len(ids) != labels.numel() or rows not in (width, width - 1):
         return is_padding, nothing, nothing
@@ -234,13 +236,16 @@ def _label_facts(loss: Any, inputs: Inputs) -> tuple[Any, ...] | None:
 
 
 def _counts_padding(node: Any, labels: Any, counts: Any, inputs: Inputs) -> Any:
-    """Whether padding, as an embedding of as many tokens has it, counts as labels in a row."""
+    """Whether padding, as an embedding of as many tokens has it, counts as labels in a row.
+
+    None if no such padding is known.
+    """
     padding = None
     with observations.going_on():
         if inputs.padding and inputs.mask is None:
             padding = inputs.padding.get(shape_of(node.next_functions[0][0])[1])
     if padding is None:
-        return (labels != labels).any()
+        return None
     is_padding = ((labels == padding) & counts).reshape(-1)
     return (is_padding[1:] & is_padding[:-1]).any()
 

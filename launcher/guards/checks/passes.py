@@ -99,10 +99,8 @@ def watch(model: Any) -> None:
 
     def see(_called: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
         nonlocal left
-        if not left or torch.compiler.is_compiling():
-            return
-        model: Any = reference()
-        if not is_trained_pass(model):
+        model: Any = None if torch.compiler.is_compiling() else reference()
+        if not left or model is None or not is_trained_pass(model):
             return
         left -= 1
         if not names:

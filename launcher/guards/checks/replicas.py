@@ -238,7 +238,9 @@ def _note(module: Any, held: dict[str, Copy]) -> None:
 
 def look_at_begin(_optimizer: Any, step: int) -> None:
     """Compares what is trained with what was divided."""
-    units, _units[:] = [*_units] if step == 1 else [], []
+    units: list[Unit] = []
+    if step == 1:
+        units, _units[:] = [*_units], []
     for unit in units:
         module = unit.module()
         now = None if module is None else _shards(module, tuple(unit.whole))

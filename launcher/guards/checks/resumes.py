@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -148,11 +147,15 @@ class Resumes:
     def watch(self, wrapper: Any) -> None:
         """Inspects a wrapper's next training batch."""
         self._watched.add(wrapper)
-        first_passes(wrapper, Check.RESUMED, self._pass, when=attrgetter("training"))
+        first_passes(wrapper, Check.RESUMED, self._pass, when=_is_in_training)
 
     def _pass(self, model: Any, args: Any, kwargs: Any) -> None:
         self._watched.discard(model)
         self.batch((args, kwargs))
+
+
+def _is_in_training(model: Any) -> bool:
+    return bool(data_parallel.inner(model).training)
 
 
 def is_noted(path: str) -> bool:

@@ -96,9 +96,9 @@ def half_period(scheduler: Any) -> int | None:
     """
     kind = type(scheduler).__name__
     if kind == "SequentialLR":
-        states = scheduler.state_dict()  # those of a warmup have no T_max
-        half = _positive(states.get("_schedulers", [{}])[-1].get("T_max"))
-        return half and half + int(states.get("_milestones", [0])[-1])
+        parts, turns = (vars(scheduler).get(name) for name in ("_schedulers", "_milestones"))
+        half = half_period(parts[-1]) if parts and turns else None
+        return half and half + int(turns[-1])
     return _positive(scheduler.T_max) if kind == "CosineAnnealingLR" else None
 
 

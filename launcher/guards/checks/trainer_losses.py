@@ -52,12 +52,12 @@ def _watch_steps(module: ModuleType) -> None:
 
     def step(wrapped: Any, trainer: Any, args: Any, kwargs: Any) -> Any:
         with ExitStack() as ends:
-            for place, (check, is_apt, noted) in list(left.items()):
+            for number, (check, is_apt, noted) in list(left.items()):
                 with suppress(Exception):  # an unusual Trainer
-                    if len(args) > place and is_on(check) and is_apt(trainer, args[place]):
-                        noting = ends.enter_context(noted(trainer, args[place]))
-                        args = (*args[:place], noting, *args[place + 1 :])
-                        del left[place]
+                    if len(args) > number and is_on(check) and is_apt(trainer, args[number]):
+                        noting = ends.enter_context(noted(trainer, args[number]))
+                        args = (*args[:number], noting, *args[number + 1 :])
+                        del left[number]
             return wrapped(*args, **kwargs)
 
     wrapt.wrap_function_wrapper(module, "Trainer.training_step", step)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import inspect
 import linecache
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 from ..callers import user_frames, user_values
@@ -85,19 +87,43 @@ def parsed(file: str) -> ast.Module:
 
 
 def names_used(kind: type, methods: Sequence[str]) -> set[str]:
-    """The names in the code of a class's methods, and of those that they call."""
-    used: set[str] = set()
+    """The names in the code of a class's methods, and of the instance's that they call."""
+    codes = _codes(kind, methods)
+    return {name for code in codes for name in _names_in(code)}
+
+
+def attributes_read(kind: type, methods: Sequence[str]) -> set[str]:
+    """The instance's attributes that a class's methods read, and those of its that they call."""
+    codes = _codes(kind, methods)
+    return {name for code in codes for name in _read_from(code, code.co_varnames[0])}
+
+
+def _codes(kind: type, methods: Sequence[str]) -> list[CodeType]:
+    """The code of methods, and of the instance's that they call."""
+    codes: list[CodeType] = []
     coming = [*methods]
     while coming:
         method: Any = inspect.getattr_static(kind, coming.pop(), None)
-        new = {*_names_in(getattr(method, "__code__", None))} - used
-        used |= new
-        coming += new
-    return used
+        code = getattr(method, "__code__", None)
+        if code is not None and code.co_argcount and code not in codes:
+            codes.append(code)
+            coming += _read_from(code, code.co_varnames[0])
+    return codes
 
 
-def _names_in(code: Any) -> Iterator[str]:
+def _names_in(code: CodeType) -> Iterator[str]:
     """The names in code and in the generators within it."""
-    yield from (*getattr(code, "co_names", ()), *getattr(code, "co_freevars", ()))
-    for part in getattr(code, "co_consts", ()):
-        yield from _names_in(part)
+    yield from (*code.co_names, *code.co_freevars)
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _names_in(part)
+
+
+def _read_from(code: CodeType, owner: str) -> Iterator[str]:
+    """The attributes of a variable that code reads."""
+    last = ""
+    for one in dis.get_instructions(code):
+        if one.opname in ("LOAD_ATTR", "LOAD_METHOD") and last == owner:
+            yield str(one.argval)
+        is_variable = one.opname.startswith(("LOAD_FAST", "LOAD_DEREF"))
+        last = str(one.argval) if is_variable else ""

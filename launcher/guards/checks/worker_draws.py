@@ -92,13 +92,13 @@ class WorkerDraws:
     def begun(self, wait: Wait, loader: Any) -> None:
         """Waits until each worker has returned its first batch."""
         if self._pair is not None:
-            wait(loader.num_workers, self.drawn)
+            wait(loader.num_workers, functools.partial(self.drawn, self._pair))
 
-    def drawn(self) -> None:
-        """Compares both epochs."""
-        if self._pair is None:
+    def drawn(self, pair: tuple[Epoch, Epoch]) -> None:
+        """Compares both epochs, unless another loader has begun since."""
+        if pair is not self._pair:
             return
-        first, second = self._pair
+        first, second = pair
         self._is_over, self._pair = True, None
         name = _repeated(first.board, second.board)
         if name:
