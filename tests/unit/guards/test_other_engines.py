@@ -277,6 +277,31 @@ def test_gradients_of_shards_that_are_never_cleared(told: Told, passes: int, to_
     assert "never cleared" in found.sentence
 
 
+def test_gradients_of_copies_in_float32(told: Told) -> None:
+    """A loop writes them in each step, and no pass adds to them."""
+    model = net().bfloat16()
+    observations.see_model(model)
+    copies = [torch.nn.Parameter(param.detach().float()) for param in model.parameters()]
+    optimizer = torch.optim.SGD(copies, lr=1e-3)
+    kept = Kept(lambda: [optimizer])
+    kept.restart()
+    for _ in range(6):
+        loss = model(torch.ones(3, 8, dtype=torch.bfloat16)).pow(2).mean()
+        if kept.is_open:
+            kept.passing()
+        loss.backward()
+        if kept.is_open:
+            kept.passed()
+        for master, param in zip(copies, model.parameters(), strict=True):
+            master.grad = param.grad.float()
+        if kept.is_open:
+            kept.stepping(optimizer)
+        optimizer.step()
+        model.zero_grad()
+    assert not kept.is_open
+    assert told() == []
+
+
 @pytest.mark.parametrize(("is_hidden", "is_told"), [(False, True), (True, False)])
 def test_gradients_of_shards_that_are_cleared_early(
     told: Told, is_hidden: bool, is_told: bool
