@@ -46,6 +46,10 @@ UNTYPED = {
     r"The server socket has failed to listen on any local network address": (
         "torch.distributed.DistNetworkError"
     ),
+    r"The client socket has failed to connect to any network address of ": (
+        "torch.distributed.DistNetworkError"
+    ),
+    r"LLVM ERROR: ": "RuntimeError",
     r"e! +Error: CUDNN_STATUS_": "RuntimeError",
     r"[\w/.-]+\.(?:cc|cpp|cu):\d+: +Check failed: ": "RuntimeError",
     r"The size of tensor a \(\d+\) must match": "RuntimeError",
@@ -55,8 +59,9 @@ UNTYPED = {
     r"[45]\d\d (?:Client|Server) Error: .* for url: ": "requests.exceptions.HTTPError",
 }
 """Messages logged without the type that Python raises them with: TORCH_CHECK in
-torch_npu and in c10/cuda/CUDAException.cpp, torch/csrc/distributed/c10d/socket.cpp, cuDNN's
-log, requests' Response.raise_for_status, glog's CHECK, Python's on arguments."""
+torch_npu and in c10/cuda/CUDAException.cpp, torch/csrc/distributed/c10d/socket.cpp, LLVM's
+report_fatal_error, cuDNN's log, requests' Response.raise_for_status, glog's CHECK, Python's on
+arguments."""
 ANY_UNTYPED = re.compile("|".join(f"({pattern})" for pattern in UNTYPED))
 _KINDS = tuple(UNTYPED.values())
 OF_PYTHON = (
@@ -73,7 +78,7 @@ SEVERE = re.compile(
     r"\b(?:ERROR|CRITICAL|FATAL|Uncaught|Unhandled|UNCAUGHT)\b|^Error:|(?:^|\[)[EF]\d{0,4} "
     r"|,\d{3} [EFC] \d+ \d+\]"
 )
-MILD = re.compile(r"WARN|Warning|INFO|DEBUG|TRACE\b|(?:^|\[)[WID]\d{0,4} ")
+MILD = re.compile(r"WARN|Warning|INFO|DEBUG|TRACE\b|\[[WID]\d{0,4} |^[WID](?:\d{1,4} | (?=[\d\[]))")
 LONGEST_HEADER, LONGEST_LINE = 200, 4000
 WORD = re.compile(r"\[[^\[\]]*\]|\([^()]*\)|[^\s\[\]()|]+")
 CAUGHT = re.compile(r"(?:Exception|Error|Failed)(?: \w+){1,6}: ")
@@ -97,8 +102,10 @@ OF_CODE = re.compile(
 HAPPENS = re.compile(
     r"\b(?:fail(?:s|ed|ing|ure)?|errors?|exceptions?|raises|raised|throws|threw|crash\w*|got|gets?"
     r"|getting|see|seeing|hits?|encounter\w*|receiv\w*|occur\w*|stop(?:s|ped)|dies|died|abort\w*|exits"
-    r"|exited|caused|shows|says)\b|\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38|\u51fa\u73b0"
-    r"|\u9047\u5230|\u629b\u51fa|\u63d0\u793a|\u5931\u8d25|: *$",
+    r"|exited|caused|shows|says|lead(?:s|ing)?|led|results?|resulted|gives?|gave|giving|prints?"
+    r"|printed|produces?|returns|returned|runs? into|ran into|facing|faced|reports|reported)\b"
+    r"|\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38|\u51fa\u73b0|\u9047\u5230|\u629b\u51fa|\u63d0\u793a"
+    r"|\u5931\u8d25|: *$",
     re.IGNORECASE,
 )
 """Words of a sentence that reports an exception, or a label's colon."""
@@ -110,10 +117,13 @@ PROSE = re.compile(
 CLOSING = {"`": "`", '"': '"', "'": "'", "(": ")", "[": "]"}
 HANDLED = re.compile(
     r"\b(?:will be (?:\w+ )?(?:skipped|selected)|skipp(?:ed|ing)|falling back|retrying"
-    r"|trying (?:again|anew)|thrown while requesting|using \S+(?: \S+){0,4} instead)\b",
+    r"|ignoring (?:this|it)|trying (?:again|anew)|thrown while requesting|using \S+(?: \S+){0,4} instead"
+    r"|(?:it|training|everything)(?: still)? (?:trains|continues|goes on|works)"
+    r" (?:fine|normally|well))\b"
+    r"|\u80fd(?:\u591f)?\u6b63\u5e38\u8bad\u7ec3|\u8bad\u7ec3(?:\u662f|\u8fd8\u662f)?\u6b63\u5e38",
     re.IGNORECASE,
 )
-"""Words of a program that continues after an exception."""
+"""Words of a program that continues after an exception, or of a person who reports so."""
 PARTING = re.compile(r"(?<=[:\]|)\d-]) +")
 MARKS = "`*_\"'>([ \t"
 MOST_PARTS, MOST_NAMED = 10, 80

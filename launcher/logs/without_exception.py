@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 
 from ..catalogue.entry import Finding, KnownFailure, Role
 from ..catalogue.regex import plain
@@ -19,7 +19,7 @@ from ..diagnosis.next_step.instruction import INSTRUCTION
 from ..evidence.failure_record import FailureRecord
 from .attempts import Evidence, Reading
 from .complaints import REFUSED, REJECTED, most_telling
-from .exception_lines import HANDLED, LONGEST_LINE, MILD, SPOKEN
+from .exception_lines import HANDLED, LONGEST_LINE, MILD, SPOKEN, SURELY_RAISED
 from .interleaved import VARYING
 from .judgement import Failure
 from .launcher_messages import CANCELLED
@@ -45,6 +45,27 @@ OFTEN = 3
 """Minimum repetitions, with other times, of what a run waits for."""
 LOGGED = re.compile(r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN\w*|ERROR)\b|[{}=]|^\W*\[|^\s*#")
 """Words of a program instead."""
+OF_ERROR = (
+    r"(?:\b(?:errors?|exceptions?|crash\w*|fail(?:s|ed|ing|ure)?)\b"
+    r"|\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38)"
+)
+ANNOUNCED = re.compile(
+    rf"{OF_ERROR}[^:\uff1a]{{0,40}}[:\uff1a]\s*$|^\W*(?:\w+ ){{0,3}}(?:errors?|exceptions?)\W*$"
+    r"|(?:\u62a5\u9519|\u9519\u8bef)(?:\u4fe1\u606f|\u5982\u4e0b)?\W*$",
+    re.IGNORECASE,
+)
+"""A sentence with a colon, or a heading, above the message of an error."""
+GOES_WELL = re.compile(
+    r"\b(?:not? (?:an )?errors?|success\w*|works|finish\w*|complet\w*)\b"
+    r"|\u6210\u529f|\u6b63\u5e38|\u5b8c\u6210",
+    re.IGNORECASE,
+)
+"""Words of a sentence on what went well."""
+COMMAND = re.compile(
+    r"[$#>!]|--|(?:export|python[\d.]*|torchrun|deepspeed|accelerate|srun|bash|sh) "
+)
+MOST_ANNOUNCED = 12
+"""Maximum lines from an announced message to the end of the text."""
 DOUBTED = re.compile(r"\b(?:may|might|can|could|avoid|if|seems?|looks?)\b|\?\?", re.IGNORECASE)
 
 
@@ -84,19 +105,40 @@ def by_message(
 
 
 def failures_by_message(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterator[Failure]:
-    """Known failures whose messages begin or end with a text."""
+    """Known failures whose messages begin or end with a text, and what a person calls the error."""
     for file, lines in reading.last_lines.items():
-        if file in reading.ends:
+        if file in reading.ends or not lines:
             continue
-        for line in dict.fromkeys((lines[0], lines[-1])) if lines else ():
+        announced = None if reading.events else _announced(lines)
+        for line in dict.fromkeys((lines[0], lines[-1], announced or lines[-1])):
             if SPOKEN.search(line.text, 0, LONGEST_LINE):
                 continue
             record = FailureRecord(None, float(line.number))
-            ends = {"is_first": line is lines[0], "is_last": line is lines[-1]}
+            is_first = line in (lines[0], announced)
+            ends = {"is_first": is_first, "is_last": line is lines[-1]}
             finding = by_message(line.text, catalogue, record, **ends)
             if finding is not None and reading.is_last(file, line.number, len(lines)):
                 place = (line.number, line.text)
                 yield Failure(finding, Evidence(finding.record, file, (place,), is_spoken=True))
+        if announced:
+            yield _failure(announced)
+
+
+def _announced(lines: Sequence[Written]) -> Written | None:
+    """The line below somebody's words that announce an error, near the end of a text."""
+    for above, line in pairwise(lines[-MOST_ANNOUNCED:]):
+        later = [each.text for each in lines if each.number > line.number]
+        if (
+            ANNOUNCED.search(above.text)
+            and not (LOGGED.search(above.text) or GOES_WELL.search(above.text))
+            and not SURELY_RAISED.match(above.text)
+            and _is_of_failure(above.text)
+            and not (COMMAND.match(line.text) or LOGGED.match(line.text))
+            and _is_of_failure(line.text)
+            and not any(STEP.search(text) or HANDLED.search(text) for text in later)
+        ):
+            return line
+    return None
 
 
 def _is_of_failure(line: str) -> bool:

@@ -72,6 +72,7 @@ OF_LINES: dict[str, Wrapper] = {
     "labelled in Chinese": whole("\u62a5\u9519\uff1a{}"),
     "in a sentence": whole("When I start the training I get {} when it saves."),
     "in a sentence in Chinese": whole("\u8fd0\u884c\u65f6\u62a5\u9519{}\uff0c\u600e\u4e48\u529e"),
+    "of a person": whole("I tried two cards, which leads to {}"),
     "quoted in a sentence": whole('It fails with "{}" after an hour.'),
     "as code in a sentence": whole("i keep getting `{}` on two nodes"),
     "in parentheses": whole("it stops ({})"),
@@ -141,6 +142,8 @@ def test_an_exception_that_nobody_knows_is_never_overlooked(
     [
         "The sample will be skipped.",
         "falling back to the slow path",
+        "But the training still goes on normally.",
+        "\u4f46\u662f\u80fd\u6b63\u5e38\u8bad\u7ec3\u3002",
         "[ERROR:zoo] \U0001f446 It can't be read, and another piece of data will be selected.",
         "Retrying in 1s [Retry 1/5].",
     ],
@@ -175,6 +178,7 @@ STARVED = "ValueError: num_samples should be a positive integer value, but got n
         (f"...{STARVED[5:]}", "dataset-empty"),
         (STARVED.partition("ples ")[2], "dataset-empty"),
         (f"step 1/50 loss 3.0\n{STARVED[12:-20]}", "dataset-empty"),
+        (f"It fails so\n\nError\n{STARVED.partition(': ')[2]}\nWhat can I do?", "dataset-empty"),
         (f"if you see {EMPTY}", None),
         (f"{EMPTY}\n{STEPS}", None),
         (f"WARNING: {EMPTY}", None),
@@ -185,3 +189,43 @@ def test_a_message_that_lacks_its_name_or_its_end(
 ) -> None:
     """A text that starts or ends inside a message, but not one that mentions it."""
     assert entry_of(judged_as_pasted(text, tmp_path)) == entry
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("I use two cards and get this error:\nbackend not set\n", "backend not set"),
+        (
+            "\u53cc\u5361\u8bad\u7ec3\u62a5\u5982\u4e0b\u9519\u8bef\uff1a\nbackend not set\n",
+            "backend not set",
+        ),
+        ("\u62a5\u9519\u4fe1\u606f\nbackend not set\n", "backend not set"),
+        ("It works without errors:\nbackend not set\n", None),
+        (f"I get this error:\nbackend not set\n{STEPS}", None),
+        ("I get this error:\n$ torchrun train.py\n", None),
+        ("WARNING: an error:\nbackend not set\n", None),
+    ],
+)
+def test_what_a_person_announces_as_an_error(
+    text: str, message: str | None, tmp_path: Path
+) -> None:
+    """A message without its type, unless the run went on."""
+    root = judged_as_pasted(text, tmp_path).root
+    assert (None if root is None else root.finding.record.message) == message
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("(WorkerDict pid=804) LLVM ERROR: Failed to compute parent layout", "RuntimeError"),
+        (
+            "[E s.cpp:7] The client socket has failed to connect to any network address of (6, 4).",
+            "DistNetworkError",
+        ),
+    ],
+)
+def test_what_native_code_logs_as_its_end(line: str, kind: str, tmp_path: Path) -> None:
+    """Without an exception's name."""
+    root = judged_as_pasted(line, tmp_path).root
+    assert root is not None
+    assert root.finding.record.exception.rpartition(".")[2] == kind
