@@ -117,7 +117,8 @@ PROSE = re.compile(
 CLOSING = {"`": "`", '"': '"', "'": "'", "(": ")", "[": "]"}
 HANDLED = re.compile(
     r"\b(?:will be (?:\w+ )?(?:skipped|selected)|skipp(?:ed|ing)|falling back|retrying"
-    r"|ignoring (?:this|it)|trying (?:again|anew)|thrown while requesting|using \S+(?: \S+){0,4} instead"
+    r"|ignoring (?:this|it)|trying (?:again|anew)|thrown while requesting"
+    r"|using \S+(?: \S+){0,4} instead"
     r"|(?:it|training|everything)(?: still)? (?:trains|continues|goes on|works)"
     r" (?:fine|normally|well))\b"
     r"|\u80fd(?:\u591f)?\u6b63\u5e38\u8bad\u7ec3|\u8bad\u7ec3(?:\u662f|\u8fd8\u662f)?\u6b63\u5e38",
