@@ -36,7 +36,7 @@ REFUSALS = (
         " other {what} than those of its documentation.",
     ),
     Refusal(
-        r"Key '(?P<key>[\w.]+)' is not in struct",
+        r"Key '(?P<key>[\w.]+)' is not in struct|^Missing key (?P<other>\w+)\s+full_key: ",
         f"The code reads `{{key}}`, which the configuration doesn't have: {OLDER}, or add the key"
         " (with Hydra `+...{key}=VALUE` on the command line).",
     ),
