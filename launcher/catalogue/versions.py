@@ -123,10 +123,11 @@ def _by_history(skew: Skew, version: str) -> str:
         return f"Newer releases have it: `pip install -U {package}`."
     if history is None or (version and _is_there(history, version)):
         return ""
+    is_package = skew.kind is Wanting.PACKAGE and skew.wanting
     if not history.is_gone:
         command = f'`pip install -U "{package}>={history.has}"`'
-        return f"{package} {history.has} has it, {history.lacks} doesn't yet: {command}."
-    is_package = skew.kind is Wanting.PACKAGE and skew.wanting
+        other = f" Or downgrade {wanting}." if is_package else ""
+        return f"{package} {history.has} has it, {history.lacks} doesn't yet: {command}.{other}"
     # unknown, the installed one may be older than the name
     other, sign = (f"downgrade {package}", "<=") if version else (f"take that {package}", "==")
     newer = f" upgrade {wanting}, or {other}:" if is_package else ""

@@ -59,6 +59,11 @@ REFUSALS = (
         f" {OLDER}.",
     ),
     Refusal(
+        r"\d+ validation errors? for (?P<of>\w+) (?:Value|Assertion) error, (?P<why>.+?)\.?"
+        r" \[type=\w+",
+        "{of} is refused as a whole: {why}. Change the setting or the file that this is about.",
+    ),
+    Refusal(
         r"\d+ validation errors? for (?P<of>\w+) (?P<key>[\w.\[\]-]+) (?P<why>.+?)"
         r" \[type=(?P<type>\w+)",
         "`{key}` of {of} is refused: {why}. Correct this key, or take the configuration of the"

@@ -78,6 +78,8 @@ NONE = re.compile(
 BRINGS = (("flash|pad|unpad", "flash_attn"), ("causal", "causal_conv1d"), ("", "mamba_ssm"))
 """The packages of such functions, by the beginnings of their names."""
 OF_NONE = re.compile(r"'NoneType' object (?:is not callable|has no attribute '(?P<wanted>\w+)')")
+HIDDEN = re.compile(r"^Could not import module '(?P<name>\w+)'\. Are this object's requirements")
+"""What transformers says of an import that fails, after the reason."""
 OF_TORCH = re.compile(r"c10|torch|at4?[A-Z_]|N2at")
 """Parts of torch's C++ names."""
 
@@ -134,7 +136,13 @@ def missing_line(record: FailureRecord) -> str:
 
 
 def absent_package(case: Case) -> Step | None:
-    """An optional package that is None, as a library or the script caught its failed import."""
+    """A failed import that was caught: None in a package's place, or words without the reason."""
+    if hidden := HIDDEN.match(case.message):
+        return Step(
+            "See which package is missing, too old or built for another torch (mostly torchvision):"
+            f' `python -c "from transformers import {hidden["name"]}"` prints its exception before'
+            " this one. Then install the release of it that fits."
+        )
     said = OF_NONE.match(case.message)
     if said is None or case.frame is None:
         return None

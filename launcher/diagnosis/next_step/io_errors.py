@@ -111,7 +111,7 @@ SERVICES = (
         "a token in GITHUB_TOKEN",
         "download it once, and give the local path",
     ),
-    Service("the OpenAI API", r"api\.openai\.com", "OPENAI_API_KEY"),
+    Service("the OpenAI API", r"(?:api|platform)\.openai\.com", "OPENAI_API_KEY"),
     Service(
         "the generation server (vLLM, SGLang)",
         r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|10\.\d+\.\d+\.\d+|192\.168\.\d+\.\d+|172\.(?:1[6-9]|2\d|3[01])\.\d+\.\d+):\d+|vllm_client|/v1/(?:completions|chat)",
@@ -131,7 +131,7 @@ MEANINGS = {
         "{name} can't read the request: see the text that it sent with it; mostly an argument is"
         " wrong, or too long"
     ),
-    "401": "{name} doesn't know who asks: {login}",
+    "401": "{name} doesn't know who asks: give {login}",
     "403": "{name} knows who asks and refuses: ask for access there, and give {login}",
     "404": (
         "{name} has nothing under this address: correct the name or the revision; a private one"

@@ -60,9 +60,9 @@ def test_only_an_older_one_has_it() -> None:
 
 
 def test_only_a_newer_one_has_it() -> None:
-    """A downgrade is never advised."""
+    """It is upgraded, or what asks for the name is downgraded."""
     text = direction(asks("accelerate", "clear_device_cache"), NOTHING)
-    assert text.endswith('`pip install -U "accelerate>=0.32.1"`.')
+    assert text.endswith('`pip install -U "accelerate>=0.32.1"`. Or downgrade trl.')
 
 
 @table(
