@@ -52,6 +52,12 @@ LAZY = frozenset({"__getattr__", "__getattribute__", "_get_module"})
 SUBCLASSED = re.compile(r"\w*Trainer\Z")
 DECORATES = re.compile(r"\breturn \w+\(")
 """A decorator's line, which passes a call on."""
+OF_ENGINE = re.compile(
+    r"_?zero_gather_16bit_weights_on_model_save|zero_optimization\w*|_?zero3_consolidated_\w+"
+    r"|module_state_dict|save_(?:16bit|fp16)_model|is_gradient_accumulation_boundary"
+    r"|set_gradient_accumulation_boundary|gradient_accumulation_steps|get_global_grad_norm"
+)
+"""Methods of DeepSpeedEngine alone (deepspeed/runtime/engine.py)."""
 KIND = re.compile(r"[A-Z][a-z]+\Z")
 """The last word of a class's name, which classes of one kind share."""
 OF_MODEL = re.compile(r"\w+(?:Config|Tokenizer(?:Fast)?|Processor|Cache|ForCausalLM|Model)\Z")
@@ -264,6 +270,8 @@ def _of_attribute(message: str, frames: Sequence[Frame]) -> Skew | None:
         # Within a package, a circular import looks the same.
         return skew if skew and skew.kind is not Wanting.SAME else None
     if match := OF_OBJECT.match(message):
+        if OF_ENGINE.fullmatch(match["name"]):
+            return None  # the bare model was handed over
         package = package_of_class(match["class"], match["name"], frames)
         caller = package_of_file(callers[-1].file)
         if caller == MODEL_CODE and OF_MODEL.match(match["class"]):

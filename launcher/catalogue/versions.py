@@ -132,6 +132,8 @@ def _by_history(skew: Skew, version: str) -> str:
     other, sign = (f"downgrade {package}", "<=") if version else (f"take that {package}", "==")
     newer = f" upgrade {wanting}, or {other}:" if is_package else ""
     older = f'`pip install "{package}{sign}{history.has}"`'
+    if is_package and package == "torch":  # which the others were built for
+        newer, older = f" upgrade {wanting}, or take that torch:", f"`pip install -U {wanting}`"
     return f"{package} {history.has} still has it, {history.lacks} doesn't:{newer} {older}."
 
 

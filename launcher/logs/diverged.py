@@ -27,6 +27,8 @@ EQUAL = ("ALLREDUCE", "BROADCAST", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
 """Operations with tensors of equal size on all ranks."""
 OF_SHARDS = ("_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
 """Operations of ZeRO-3 and FSDP, whose own entries say more about a lone rank."""
+OF_ALL = ("ALLREDUCE", "_ALLGATHER_BASE", "ALLGATHER", "_REDUCE_SCATTER_BASE", "REDUCE_SCATTER")
+"""Operations that no rank completes before all have come."""
 OF_SOME = ("SEND", "RECV", "COALESCED", "UNKNOWN")
 """Operations of only some ranks, or of unknown kind."""
 FEWEST = 3
@@ -80,19 +82,29 @@ def divergence(events: Iterable[Evidence]) -> Evidence | None:
 def _with_odd_rank(works: Mapping[int, tuple[Work, Evidence]]) -> Evidence | None:
     """Evidence of one rank in an operation of another kind or size than all others' common one.
 
-    The number alone may differ because a rank didn't get its neighbour's data.
+    The number alone may differ because a rank didn't get its neighbour's data. Two ranks prove it
+    if the one behind is in an operation that the other can't have completed without it.
     """
     ranks_in: dict[Work, list[int]] = {}
     for rank, (work, _) in works.items():
         ranks_in.setdefault(work, []).append(rank)
-    if len(ranks_in) != 2 or len(works) < FEWEST:
+    if len(ranks_in) != 2:
         return None
     few, many = sorted(ranks_in, key=lambda work: len(ranks_in[work]))
+    kinds = {few.operation, many.operation}
     is_other = (few.operation, few.size) != (many.operation, many.size)
-    is_sharded = {few.operation, many.operation} & set(OF_SHARDS)
+    is_sharded = kinds & set(OF_SHARDS) and "BROADCAST" not in kinds
     if len(ranks_in[few]) > 1 or few.group != many.group or is_sharded or not is_other:
         return None
+    if len(works) < FEWEST and not _has_passed(few, many):
+        return None
     return _evidence(works, works[min(works)][1])
+
+
+def _has_passed(one: Work, other: Work) -> bool:
+    """Whether one of two ranks is past an operation of all, and both are in different kinds."""
+    earlier = min(one, other, key=lambda work: work.number)
+    return one.operation != other.operation and earlier.operation in OF_ALL
 
 
 def _work(match: re.Match[str], around: Iterable[str]) -> Work | None:

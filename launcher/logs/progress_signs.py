@@ -49,7 +49,7 @@ IS_FINISHED = re.compile(FINISHED)
 IS_ENDING = re.compile(ENDINGS)
 IS_PROGRESS = re.compile(PROGRESS)
 OF_TOTAL = re.compile(
-    r"\b(?:epoch|step|iter(?:ation)?)s?\W{0,3}(\d+)\b(?:\s?(?:/|of)\s?(\d+))?", re.IGNORECASE
+    r"\b(?:epoch|step|fold|iter(?:ation)?)s?\W{0,3}(\d+)\b(?:\s?(?:/|of)\s?(\d+))?", re.IGNORECASE
 )
 SAVED = re.compile(r"\b(?:saved|written|wrote|exported|uploaded|pushed)\b", re.IGNORECASE)
 FINAL = re.compile(r"\bfinal\b", re.IGNORECASE)

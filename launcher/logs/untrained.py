@@ -38,6 +38,14 @@ REWARD = re.compile(r"\b(?:reward|advantage|completion|kl)", re.IGNORECASE)
 """Words beside numbers that are zero by their definition while all rewards are equal (GRPO)."""
 OVERFLOW = re.compile(r"overflow|skipping step", re.IGNORECASE)
 """Words of a loss scaler that still looks for its scale, whose steps have no gradient."""
+LOADED = re.compile(r"\b(?:loaded|resum(?:ed?|ing))\b.*\bcheckpoint\b", re.IGNORECASE)
+"""A line on the checkpoint from which a training goes on."""
+STEP_NUMBER = re.compile(
+    r"\b(?:step|iter(?:ation)?)\b['\"]?[ =:#]{1,12}(?P<step>\d+)|(?<![\w.])(?P<done>\d+)/\d+ \[",
+    re.IGNORECASE,
+)
+JUMP, HIGHER = 3, 1.0
+"""How many times, and how much higher than before a loss is that wasn't resumed."""
 Number = tuple[Written, str]
 """A line, and the number in it."""
 TRAINS = re.compile(rf"{STEPS}|(?:^|[\n\r]) *\d+%\|")
@@ -106,6 +114,29 @@ def nothing_learned(lines: Sequence[Written]) -> Evidence | None:
         is_shown = float(value) > 0 and len(value.partition(".")[2]) > 2
         is_shown = is_shown and _is_still(losses, MANY)
     return _first_same(LOSS, losses) if is_shown else None
+
+
+def jumped_on_resume(lines: Sequence[Written]) -> Evidence | None:
+    """Evidence that the loss is much higher in the steps after a resume than before."""
+    place = next((at for at, line in enumerate(lines) if LOADED.search(line.text)), 0)
+    before, after = _numbered(lines[:place]), _numbered(lines[place:])
+    if not before or len(after) < LEAST_LOST or after[0][1] <= 1:
+        return None
+    last = before[-1][2]
+    if min(loss for *_, loss in after) < max(JUMP * last, last + HIGHER):
+        return None
+    line, _, loss = after[0]
+    return _evidence(line, f"after the resume the loss jumps (to {loss:g}, from {last:g} before)")
+
+
+def _numbered(lines: Sequence[Written]) -> list[tuple[Written, int, float]]:
+    """The lines with a step's number and its training loss."""
+    found = ((line, STEP_NUMBER.search(line.text), _training_loss(line.text)) for line in lines)
+    return [
+        (line, int(count["step"] or count["done"]), float(loss["value"]))
+        for line, count, loss in found
+        if count and loss
+    ]
 
 
 def _least(norms: Sequence[Number]) -> int:

@@ -13,7 +13,7 @@ from ..catalogue.prefilter import prefilter
 from ..diagnosis.next_step.without_exception import STOPPED_EARLY
 from ..diagnosis.root_cause import finding_of, urgency
 from ..evidence.failure_record import FailureRecord
-from .attempts import ENOUGH, SURVIVED, Reading
+from .attempts import ENOUGH, SURVIVED, WARNING, Reading
 from .complaints import complaints_before, telling
 from .diverged import divergence
 from .exception_lines import SEVERE
@@ -185,6 +185,8 @@ def _by_certainty(
             and failure.finding.entry is None
             and not reading.died_of(event)
         )
+        if is_noise and not event.record.exception and WARNING.search(event.lines[-1][1]):
+            continue  # Ray tries again, and the run ended well
         is_doubtful = event.is_ignored or event.is_handled or is_noise
         is_doubtful = is_doubtful or event.is_spoken or says_little
         (doubtful if is_doubtful else sure).append(failure)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import chain, islice, pairwise
+from itertools import chain, islice, pairwise, zip_longest
 
 from ..catalogue.entry import Finding, KnownFailure, Role
 from ..catalogue.regex import plain
@@ -66,6 +66,12 @@ COMMAND = re.compile(
 )
 MOST_ANNOUNCED = 12
 """Maximum lines from an announced message to the end of the text."""
+PROMPT = re.compile(r"(?:\([\w.-]+\) )?(?:\[?[\w.-]+@[\w.-]+[^$#\n]{0,80})?[$#] \S")
+"""A shell's prompt with the next command."""
+LOGIN = re.compile(r"^Error: failed to run .*, exception: |Permission denied \(publickey")
+"""A login on another node that was refused."""
+NOTICED = re.compile(r"\bjob may be (?:suspended|hung|stuck)\b", re.IGNORECASE)
+"""A platform's notice of a run that stands still."""
 DOUBTED = re.compile(r"\b(?:may|might|can|could|avoid|if|seems?|looks?)\b|\?\?", re.IGNORECASE)
 
 
@@ -233,12 +239,20 @@ def _refusals(reading: Reading) -> Iterator[Written]:
     for file, lines in reading.last_lines.items():
         if file not in reading.ends and not any(STEP.search(line.text) for line in lines):
             yield from _refusal_in(lines)
+            # before the launcher that then waits for the other node
+            opening = reading.first_lines.get(file, ())
+            logins = (line for line in opening if line not in lines and LOGIN.search(line.text))
+            yield from (replace(line, rank=None) for line in islice(logins, 1))
 
 
 def _refusal_in(lines: Sequence[Written]) -> Iterator[Written]:
-    """The first refusal that may have lines after it, or else the last line if it is one."""
+    """The first refusal that may have lines after it, or else one before the end or a prompt."""
     rejected = (line for line in lines if REJECTED.search(line.text))
-    last = (line for line in lines[-1:] if REFUSED.search(line.text))
+    last = (
+        line
+        for line, after in zip_longest(lines, lines[1:])
+        if REFUSED.search(line.text) and (after is None or PROMPT.match(after.text))
+    )
     for line in islice(chain(rejected, last), 1):
         yield replace(line, rank=None)  # no rank has begun
 
@@ -282,6 +296,7 @@ def _users_words(first: Sequence[Written], last: Sequence[Written]) -> Written |
     has_steps = any(STEP.search(line.text) for line in last)
     for line in (*last[-AROUND:], *first[:AROUND]):
         is_prose = not LOGGED.search(line.text) and not DOUBTED.search(line.text)
+        is_prose = is_prose or NOTICED.search(line.text) is not None
         complaint = complaint_in(line.text) if is_prose else None
         if complaint and (line in last[-AROUND:] or complaint.is_of_steps or not has_steps):
             return line

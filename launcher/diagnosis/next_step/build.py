@@ -32,10 +32,10 @@ HEADERS = {
         r"cuda|cu(?:blas|sparse|solver|rand|fft|pti)|nvtx?|nvrtc|nvml|nvToolsExt|thrust/|cub/"
         r"|cooperative_groups|crt/"
     ): (
-        "Let the build find the CUDA toolkit's headers: `export CUDA_HOME=/usr/local/cuda"
-        " CPATH=/usr/local/cuda/include:$CPATH`. They come with a whole toolkit of torch's CUDA"
-        " version (`module load cuda`, `conda install -c nvidia cuda-toolkit`, an image tagged"
-        " `devel`), not with the driver or a `runtime` image."
+        "Install a whole CUDA toolkit of torch's CUDA version, with its headers, or let the build"
+        " find the one that is there: `export CUDA_HOME=/usr/local/cuda"
+        " CPATH=/usr/local/cuda/include:$CPATH`. It comes by `module load cuda`, `conda install -c"
+        " nvidia cuda-toolkit` or an image tagged `devel`, not with the driver or `runtime` images."
     ),
     r"hip|roc|rccl|miopen|ck/": (
         "Install ROCm's development packages, e.g. `apt-get install rocm-dev hipblas-dev"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ...core.quantities import noun_of
 from .activities import activity_in
 from .step import Basis, Case, Step
 
@@ -24,8 +25,18 @@ STANDS = re.compile(
     r"|\bnothing (?:more |else )?(?:is|gets|was) (?:printed|logged|happening)\b"
     r"|\bnothing (?:more|else|happens)\b(?=[.,;]| happens|$)"
     r"|\bno (?:further|more) (?:output|progress)\b"
-    r"|卡住|卡死|一直卡|没有任何(?:输出|反应|日志)|不动了",
+    r"|\bjob may be (?:suspended|hung|stuck)\b|卡住|卡死|一直卡|没有任何(?:输出|反应|日志)|不动了",
     re.IGNORECASE,
+)
+
+
+IN_EPOCH = re.compile(r"\brank\W{0,3}(?P<rank>\d+)\W{1,4}epoch\W{0,3}(?P<epoch>\d+)", re.IGNORECASE)
+BESIDE_SRUN = re.compile(r"`?srun`? command is available on your system but is not used")
+"""Lightning's warning within a job of Slurm."""
+UNDER_SLURM = (
+    "Put `srun` in front of the command, with `#SBATCH --ntasks-per-node` equal to the number of"
+    " GPUs: within Slurm Lightning leaves it to `srun` to start its processes. One process trains"
+    " on one device, however many it sees."
 )
 
 
@@ -37,15 +48,17 @@ class Complaint:
         words: a sentence's.
         do: the advice.
         is_of_steps: whether the steps in the log are of the run that the sentence is about.
+        is_of_devices: whether it is about devices that aren't used.
     """
 
     words: re.Pattern[str]
     do: str
     is_of_steps: bool = True
+    is_of_devices: bool = False
 
 
-def _complaint(words: str, do: str, *, is_of_steps: bool = True) -> Complaint:
-    return Complaint(re.compile(words, re.IGNORECASE), do, is_of_steps)
+def _complaint(words: str, do: str, *, is_of_devices: bool = False) -> Complaint:
+    return Complaint(re.compile(words, re.IGNORECASE), do, is_of_devices=is_of_devices)
 
 
 _DEVICES = r"(?:gpus?|cards?|devices?|npus?|显卡|卡)"
@@ -79,6 +92,7 @@ COMPLAINTS = (
         "Start one process for each device: `torchrun --nproc-per-node N`, `accelerate launch"
         " --num_processes N`, or under Slurm `srun` with `--ntasks-per-node` equal to the number of"
         " GPUs. A single process trains on one device, however many it sees.",
+        is_of_devices=True,
     ),
     _complaint(
         rf"\bresum\w+\b[^.]{{0,80}}\bloss\b[^.]{{0,60}}\b{_ROSE}\b"
@@ -135,10 +149,29 @@ def complaint_in(text: str) -> Complaint | None:
     return next((each for each in COMPLAINTS if each.words.search(text)), None)
 
 
+def _epochs_apart(case: Case) -> str:
+    """The advice if the last lines of the ranks are from two epochs; otherwise empty."""
+    last = {match["rank"]: match["epoch"] for match in IN_EPOCH.finditer(case.around)}
+    epochs = sorted(set(last.values()), key=int)
+    if len(epochs) != 2:
+        return ""
+    behind = sorted((rank for rank, epoch in last.items() if epoch == epochs[0]), key=int)
+    return (
+        "Give every rank the same number of batches (`DistributedSampler`, `drop_last=True`, or"
+        f" `torch.distributed.algorithms.Join`): {noun_of(len(behind), 'rank')} {', '.join(behind)}"
+        f" {'is' if len(behind) == 1 else 'are'} in epoch {epochs[0]}, the others in {epochs[1]},"
+        " and they wait for each other. To see where, `py-spy dump --pid PID` for each rank."
+    )
+
+
 def users_report(case: Case) -> Step | None:
     """What to look at first, by what somebody reports on a run without an error."""
     if case.record.exception or not (complaint := complaint_in(case.message)):
         return None
+    if complaint.words is STANDS and (apart := _epochs_apart(case)):
+        return Step(apart)
+    if complaint.is_of_devices and BESIDE_SRUN.search(case.around):
+        return Step(UNDER_SLURM)
     activity = activity_in(case.record.log_tail) if complaint.words is STANDS else None
     if activity and activity.advice:
         tried = f"{activity.advice[0].upper()}{activity.advice[1:]}"

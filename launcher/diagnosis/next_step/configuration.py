@@ -166,7 +166,8 @@ OF_SHELL = (
         " package index isn't reached.",
     ),
     Refusal(
-        r"Host key verification failed|Permission denied \(publickey",
+        r"Host key verification failed|Permission denied \(publickey|No authentication methods"
+        r"|: Authentication failed\.",
         "Let the node that launches log in to all nodes over ssh without a password: `ssh-copy-id"
         " NODE`, then `ssh NODE true` once to accept its key. Or start a launcher on each node by"
         " `srun`, which needs no ssh (accelerate: `deepspeed_multinode_launcher: standard`;"
@@ -283,7 +284,7 @@ def misspelt_option(case: Case) -> Step | None:
     if match is None or not usage:
         return None
     option = match["option"]
-    known = dict.fromkeys(OPTION.findall(options.replace(match[0], "")))
+    known = dict.fromkeys(OPTION.findall(options.partition(match[0])[0]))
     alike = [each for each in known if each.replace("_", "-") == option.replace("_", "-")]
     hint = next(iter(alike or difflib.get_close_matches(option, known, 1, ALIKE)), "")
     if not hint or option in known:

@@ -21,6 +21,8 @@ SPEAKER = re.compile(
     r" named )"
 )
 """The interpreter that `python -m` names in its message (runpy)."""
+BINARY = re.compile(r"\bof binary: (?P<python>/\S*python[\d.]*)")
+"""The workers' interpreter in torchrun's report."""
 LAUNCHER = re.compile(
     r"(?P<home>/[^\s:'\"]*)/(?:bin/(?:torchrun|ft_launcher|accelerate|deepspeed)\b"
     r"|lib/python[\d.]+/(?:site|dist)-packages/)"
@@ -80,6 +82,8 @@ BRINGS = (("flash|pad|unpad", "flash_attn"), ("causal", "causal_conv1d"), ("", "
 OF_NONE = re.compile(r"'NoneType' object (?:is not callable|has no attribute '(?P<wanted>\w+)')")
 HIDDEN = re.compile(r"^Could not import module '(?P<name>\w+)'\. Are this object's requirements")
 """What transformers says of an import that fails, after the reason."""
+OF_ROCM = re.compile(r"\d\+rocm\d|\bgfx\d{3,4}\b|\bHIP_VISIBLE_DEVICES\b")
+"""Signs of an AMD device."""
 OF_TORCH = re.compile(r"c10|torch|at4?[A-Z_]|N2at")
 """Parts of torch's C++ names."""
 
@@ -89,6 +93,8 @@ def other_interpreter(case: Case) -> Step | None:
     absent = ABSENT_MODULE.search(case.message)
     speaker = SPEAKER.search(case.around)
     launcher = LAUNCHER.search(case.around)
+    if absent is not None and speaker is None:
+        return _of_another_torchrun(case, absent["name"])
     if absent is None or speaker is None or launcher is None:
         return None
     home = launcher["home"]
@@ -98,6 +104,21 @@ def other_interpreter(case: Case) -> Step | None:
         f"Put the launcher's environment first on PATH (`export PATH={home}/bin:$PATH`, ENV in an"
         f" image), or start the workers with {home}/bin/python: the launcher runs in {home}, the"
         f" workers run {speaker['python']}, another interpreter, without `{absent['name']}`."
+    )
+
+
+def _of_another_torchrun(case: Case, name: str) -> Step | None:
+    """A package whose own command started, and that the workers' Python doesn't have."""
+    own = re.search(
+        rf"\b{name}\.\w+(?:\.\w+)*(?::\d+)? ?(?:- |>> )|^\W*{name}-cli \w", case.around, re.M
+    )
+    binary = BINARY.search(case.around)
+    if own is None or binary is None:
+        return None
+    return Step(
+        "Put the environment that has the package first on PATH (`export"
+        " PATH=$CONDA_PREFIX/bin:$PATH`), or remove the other torchrun (`which -a torchrun`):"
+        f" `{name}` itself started the workers, whose Python, {binary['python']}, doesn't have it."
     )
 
 
@@ -167,6 +188,11 @@ def _binary(case: Case, match: re.Match[str]) -> Step:
     symbol = match["symbol"] or ""
     path = re.search(r"(\S+/)" + re.escape(library), case.message)
     package = package_of_file(f"{path[1]}{library}") if path else None
+    if "__device_stub__" in symbol:  # a kernel's launch, which the library itself defines
+        return Step(
+            f"Take another release of {package or library}, or build it from source for this"
+            f" device: the installed one is broken, as it lacks its own kernel (`{symbol}`)."
+        )
     owner = next((who for words, who in OWNERS if re.match(words, symbol)), None)
     if owner is not None:
         return _of_owner(library, package, symbol, owner)
@@ -204,6 +230,11 @@ def _without_library(case: Case, library: str) -> Step | None:
     )
     if brings is None or package is None:
         return None
+    if brings == LIBRARIES[0][1] and OF_ROCM.search(case.around):
+        return Step(
+            f"Remove {package} (`pip uninstall {pip_name(package)}`), or install or build it for"
+            f" ROCm: its usual wheel wants {library}, which only a torch for CUDA brings."
+        )
     return Step(
         f"Install the build of {package} for the torch that is installed (`python -m"
         " torch.utils.collect_env` shows it), build it here, or remove it: `pip install"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...catalogue.package_names import MODEL_CODE, PYTHON
+from ...catalogue.package_names import MODEL_CODE, PYTHON, package_of_file, pip_name
 from ...core.quotation import shortened
 from ...system.redaction import redacted
 from .step import Basis, Case, Step, run_of
@@ -140,6 +140,10 @@ GUARDS = ("trust_remote_code", "weights_only")
 """Security switches, which no rule advises to change."""
 COMPARED = (
     (
+        re.compile(r"\bmultiple of\b|\bdivisible\b|\bcan(?:not|'t) be divided\b", re.I),
+        "Choose sizes or a number of ranks that divide without a remainder. ",
+    ),
+    (
         re.compile(
             r"\bcan(?:'t|not| not) .{1,60}\b(?:if|with|when|together|both)\b|\bincompatible\b"
             r"|\bnot compatible\b|mutually exclusive|\bconflicts? with\b",
@@ -240,13 +244,14 @@ def requirement(case: Case) -> Step | None:
     do = limit or next(
         (do for words, do in COMPARED if words.search(" ".join(matching))), _unfit(matching)
     )
-    text = f"{do}{_speaker(case)} reports: {quoted(matching)}"
     every = ("".join(name) for name in NAME.findall(" ".join(matching)))
     names = [name for name in every if name not in GUARDS]
+    change = f"Change {', '.join(f'`{name}`' for name in dict.fromkeys(names[:3]))}. "
+    change = change if names and not limit else ""
+    do = f"{do}{change}" or _as_imported(case)
+    text = f"{do}{_speaker(case)} reports: {quoted(matching)}"
     if MICRO_BATCHES.search(text):
         text += OF_MICRO_BATCHES
-    if names and not limit:
-        text += f" Change {', '.join(f'`{name}`' for name in dict.fromkeys(names[:3]))}."
     yours = case.users_frame
     frame = yours or case.frame
     if frame is not None and not case.is_users and not frame.source.startswith("raise "):
@@ -262,6 +267,20 @@ def _raised_limit(texts: list[str]) -> str:
     if match is None or int(match["value"]) <= int(match["most"]):
         return ""
     return f"Raise `{match['limit']}` above {match['value']}, which is `{match['name']}`. "
+
+
+def _as_imported(case: Case) -> str:
+    """The step if a package refuses something while it is imported; otherwise empty."""
+    owners = [(package_of_file(frame.file), frame.function) for frame in case.frames]
+    package = next((name for name, _ in reversed(owners) if name != PYTHON), None)
+    begun = [name for name, function in owners if function == "<module>"][-1:]
+    if package in (None, MODEL_CODE) or begun != [package]:
+        return ""
+    return (
+        f"Upgrade {package} (`pip install -U {pip_name(str(package))}`), or downgrade what was"
+        " upgraded last beside it: it fails as it is imported, mostly as a package that it uses is"
+        " newer than it knows. "
+    )
 
 
 def _unfit(texts: list[str]) -> str:

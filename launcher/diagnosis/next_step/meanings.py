@@ -41,9 +41,9 @@ MEANINGS_OF_VALUES = (
     Meaning(
         "TypeError|ValueError",
         r"'NoneType' object is not",
-        "`{name}` is None there: what should have made it has made nothing on this rank. If it has"
-        " the data, see that this node sees the same files and cache folder as node 0 (a shared"
-        " file system), and look further up for what wasn't found.",
+        "See that this rank has data, from the same files and cache folder as node 0 (a shared file"
+        " system), and look further up for what wasn't found: `{name}` is None there, so what"
+        " should have made it has made nothing on this rank.",
         rf"\b(?:next|iter|list|set|tuple|enumerate|zip)\((?P<name>{NAME})[,)]",
     ),
     Meaning(

@@ -47,7 +47,8 @@ ALLOCATORS = (
         "Triton",
         "kernel",
         "A Triton kernel wants more memory on the chip than this device has: smaller blocks or"
-        " fewer stages in the kernel, or turn this kernel off.",
+        " fewer stages in the kernel, a smaller head or state dimension of the model, or turn this"
+        " kernel off.",
     ),
     Allocator(
         r"(?:pinned|page-locked|cudaHostAlloc|cudaMallocHost|HostAlloc)",

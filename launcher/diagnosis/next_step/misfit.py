@@ -180,8 +180,11 @@ def _of_project(case: Case, kind: str, name: str) -> Step | None:
     source = case.frame.source if case.frame else ""
     if base in ("torch", PYTHON, MODEL_CODE) or f"self.{name}" not in source:
         return None
-    if history_of(base, name):
-        mends = direction(Skew(Wanting.SCRIPT, "", base, name), case.record)
+    lost = history_of(base, name, kind, is_of_model=True)
+    # like a model's code, a class was never made for a release that has the name elsewhere
+    owner = kind if lost and lost.is_gone else ""
+    if lost or history_of(base, name):
+        mends = direction(Skew(Wanting.MODEL, "", base, name, owner), case.record)
         return Step(f"`{kind}` was written for another {base}: {mends}")
     return Step(
         f"Install the {base} that the project's requirements name, or update the project, unless"
@@ -234,15 +237,21 @@ def _of_call(case: Case) -> Step | None:
     this = f"this {wanting} ({version})" if version else f"this {wanting}"
     if "missing" in case.message:
         newest = f"the newest {wanting} (`pip install -U {pip_name(wanting)}`)"
-        ages = f"what defines it is newer than {this}: take {newest}, or an older version of that"
+        ages = (
+            f"take {newest}, or an older version of what defines `{function}`, which is newer than"
+            f" {this}"
+        )
     else:
         ages = (
-            f"what defines it is older than {this}: take a newer version of that, or an older"
-            f" {wanting}"
+            f"take a newer version of what defines `{function}`, which is older than {this}, or an"
+            f" older {wanting}"
         )
+    if function.rpartition(".")[2].startswith("_") and not function.endswith("__"):
+        # a library's own function, which no project overrides
+        return Step(f"{ages[0].upper()}{ages[1:]}. {wanting} calls `{function}` {how}.")
     return Step(
-        f"{wanting} calls `{function}` {how}. If `{function}` is the project's own (an override, a"
-        " callback, a reward or collate function), change its parameters, or add `**kwargs`. Else"
+        f"Change the parameters of `{function}`, or add `**kwargs`, if it is the project's own (an"
+        f" override, a callback, a reward or collate function): {wanting} calls it {how}. Else"
         f" {ages}."
     )
 

@@ -31,6 +31,19 @@ class Switch:
 
 SWITCHES = (
     Switch(
+        re.compile(r"Distributed package doesn't have NCCL|No backend type associated"),
+        re.compile(r"Setting ds_accelerator to (?P<it>cpu|cuda)\b"),
+        "Import torch_npu before DeepSpeed and transformers (`import torch_npu`), in the version"
+        " that fits torch: DeepSpeed chose `{it}`, as it found no NPU, and the backend with it.",
+        Device.NPU,
+    ),
+    Switch(
+        re.compile(r"size of tensor [ab] \(\d{6,}\)"),
+        re.compile(r"(?i)(?P<it>\b(?:nf4|fp4|bnb[-_ ]?4bit|load_in_4bit['\"]?[=: ]+true)\b)"),
+        "Load the base model in 16 bit for this, or upgrade what adds to its weights: the log has"
+        " `{it}`, and a 4-bit weight is kept as one column of bytes, two values in each.",
+    ),
+    Switch(
         re.compile(
             r"No backend type associated with device type npu|assigned backend .* is not ava\w+able"
             r"|Distributed package doesn't have NCCL"

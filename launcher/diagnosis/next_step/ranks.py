@@ -100,9 +100,9 @@ def race_on_files(case: Case) -> Step | None:
     yours = case.users_frame
     doing = f" (`{shortened(yours.source, 80)}`)" if yours and yours.source else ""
     text = (
-        f"Several ranks change {what} at the same time{doing}, and another has already done it."
-        ' Let one rank do it (`if int(os.environ["RANK"]) == 0:`, `LOCAL_RANK` where each node has'
-        " a disk of its own), and `torch.distributed.barrier()` before the others go on."
+        'Let one rank do it (`if int(os.environ["RANK"]) == 0:`, `LOCAL_RANK` where each node has'
+        " a disk of its own), and `torch.distributed.barrier()` before the others go on. Several"
+        f" ranks change {what} at the same time{doing}, and another has already done it."
     )
     if (framework := run_of(case).framework) and framework.on_trainer:
         text += (

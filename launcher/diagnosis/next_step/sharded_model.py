@@ -5,16 +5,11 @@ from __future__ import annotations
 import re
 
 from ...catalogue.package_names import package_of_file, pip_name
+from ...catalogue.version_skew import OF_ENGINE
 from .misfit import ATTRIBUTE, PLAIN
 from .ranks import world_sizes
 from .step import Case, Step
 
-OF_ENGINE = re.compile(
-    r"_?zero_gather_16bit_weights_on_model_save|zero_optimization\w*|_?zero3_consolidated_\w+"
-    r"|module_state_dict|save_(?:16bit|fp16)_model|is_gradient_accumulation_boundary"
-    r"|set_gradient_accumulation_boundary|gradient_accumulation_steps|get_global_grad_norm"
-)
-"""Methods of DeepSpeedEngine alone (deepspeed/runtime/engine.py)."""
 GATHERED = ("all_gather_coalesced", "_all_gather_dtype", "get_only_unique_item")
 """Functions of DeepSpeed that gather several weights in one operation."""
 UNIQUE = re.compile(r"only one unique element|same (?:data ?)?(?:d?type)|uniform (?:\w+ )*dtype")

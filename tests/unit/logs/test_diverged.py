@@ -41,7 +41,10 @@ def test_ranks_that_have_parted_are_told(logs: tuple[str, ...]) -> None:
     [
         (waits(0, "8 ALLREDUCE 5"), waits(1, "8 ALLREDUCE 5"), False),
         (waits(0, "8 ALLREDUCE 5"), waits(1, "8 ALLREDUCE 6"), True),
-        (waits(0, "8 ALLREDUCE 5"), waits(1, "9 BROADCAST 5"), False),
+        # Nobody completes an all-reduce alone; a broadcast's source waits for nobody.
+        (waits(0, "8 ALLREDUCE 5"), waits(1, "9 BROADCAST 5"), True),
+        (waits(0, "8 BROADCAST 5"), waits(1, "9 ALLREDUCE 5"), False),
+        (waits(0, "8 ALLREDUCE 5"), waits(1, "9 ALLREDUCE 5"), False),
         # All-to-all may have different sizes, or two ranks only.
         (waits(0, "8 ALLTOALL_BASE 5"), waits(1, "8 ALLTOALL_BASE 6"), False),
         (waits(0, "8 SEND 5"), waits(1, "8 RECV 5"), False),
@@ -92,6 +95,7 @@ COMMON = "".join(waits(rank, "66 ALLREDUCE 2621") for rank in (0, 1, 3))
         ("68 ALLREDUCE 1", True),
         ("64 BROADCAST 2621", True),
         ("64 _ALLGATHER_BASE 2621", False),
+        ("64 ALLGATHER 2621", True),
         ("65 ALLREDUCE 2621", False),
         ("68 SEND 1", False),
     ],

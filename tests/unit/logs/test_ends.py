@@ -135,6 +135,17 @@ def test_a_launcher_that_gives_up_after_the_end() -> None:
         assert (judgement.verdict, judgement.root) == (Verdict.UNKNOWN, None)
 
 
+def test_a_worker_of_ray_that_is_started_again() -> None:
+    """Ray runs a task again, and the run ends well; without an end it is a failure."""
+    log = (
+        "fold 1/2: 200 tasks submitted\n"
+        "2023-06-07 15:26:09,573 WARNING worker.py:1986 -- A worker died or was killed while"
+        " executing a task by an unexpected system error.\n"
+    )
+    assert judged(f"{log}fold 2/2: 200 of 200 done\nall folds done\n").verdict is Verdict.HEALTHY
+    assert judged(log).verdict is Verdict.KNOWN
+
+
 def test_an_evaluation_may_follow_the_end() -> None:
     """Its progress bars aren't a training's."""
     bars = "".join(f" {one}%|###  | {one}/100 [00:01<00:09]\r" for one in range(100))
