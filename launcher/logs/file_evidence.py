@@ -25,6 +25,7 @@ from .launcher_messages import (
     CANCELLED,
     IS_END,
     IS_HANG,
+    IS_RESUMED,
     IS_START,
     ROOT_CAUSE,
     SUMMARY_RANK,
@@ -40,8 +41,8 @@ from .progress_signs import (
     IS_ENDING,
     IS_FINISHED,
     IS_PROGRESS,
+    NO_PROGRESS,
     STEP,
-    SUMMARY,
     WRAPPERS,
     Written,
 )
@@ -145,7 +146,8 @@ class FileEvidence:
         if is_start:
             self.close()
             self._void_end(number)
-        if is_start and self.is_over:
+        if self.is_over and (is_start or IS_RESUMED.search(text)):
+            self.close()
             self._begin()
         if CANCELLED.search(text):
             self.is_cancelled = True
@@ -201,7 +203,7 @@ class FileEvidence:
         if is_ending and not self.has_said_end:
             self.has_said_end = True  # repeated words of an end show no more
             self._progress(number, ENOUGH - 2)
-        if IS_PROGRESS.search(text) and not text.startswith(SUMMARY):
+        if IS_PROGRESS.search(text) and not NO_PROGRESS.match(text):
             # A small part of an epoch stays the same over many steps.
             counts = [count[0] for count in COUNT.finditer(text) if "." not in count[0]]
             if self.progress.is_new(" ".join(counts) or text):

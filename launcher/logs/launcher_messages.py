@@ -27,6 +27,11 @@ STARTS = (
     r"(?:^|[\n\r])\+ [^\n\r]*\b(?:python3?|bash|sh) \S",
 )
 """Lines of a launcher that starts or restarts."""
+RESUMES = (
+    r"\b[Rr]estor(?:ed|ing) (?:all )?states from",  # Lightning
+    r"\b[Rr]esum(?:ed|ing) (?:training )?(?:from|at) |\bLoading checkpoint from ",
+)
+"""Lines of a training that goes on from a checkpoint, which after an attempt's end begins one."""
 ENDS = (
     r"ChildFailedError: *(?:$|[\n\r])",
     r"Root Cause \(first observed failure\)",
@@ -55,7 +60,9 @@ HANGS = (
 """Lines in which a launcher reports a stalled rank, before it ends that rank's process:
 nvidia_resiliency_ext/fault_tolerance/rank_monitor_server.py, HyperPod's hyperpod_elastic_agent.py
 1.1.3, DLRover's training_hang.py and dist_master.py."""
-IS_START, IS_END, IS_HANG = (re.compile("|".join(words)) for words in (STARTS, ENDS, HANGS))
+IS_START, IS_END, IS_HANG, IS_RESUMED = (
+    re.compile("|".join(words)) for words in (STARTS, ENDS, HANGS, RESUMES)
+)
 CANCELLED = re.compile(r"slurmstepd\S*: error: \*\*\* JOB \S+ ON \S+ CANCELLED AT ")
 """Slurm's end of a job; a later exception, other than of stopping, belongs to another job."""
 STOPPING = (

@@ -26,15 +26,20 @@ FINISHED = (
     r"|训练(?:已)?(?:完成|结束)"
 )
 """Lines of a script at the end of training, or of a shell in any case."""
-STEPS = r"'loss': |\"loss\": |\bloss[=:]? ?\d|\b(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)[ =:#]{1,3}\d"
-PROGRESS = rf"{STEPS}|(?:^|[\n\r]|\]:) *\d+%\|[^|\n\r]{{0,200}}\| *\d+/\d+ \["
-"""Lines of a running training; its progress bar has no name."""
+STEPS = (
+    r"'loss': |\"loss\": |\b(?:avr_)?loss[=:]? ?\d"
+    r"|\b(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)[ =:#]{1,3}\d"
+)
+PROGRESS = rf"{STEPS}|(?:^|[\n\r]|\]:) *(?:Train: +)?\d+%\|[^|\n\r]{{0,200}}\| *\d+/\d+ \["
+"""Lines of a running training; its progress bar has no name, or ms-swift's."""
 COUNT = re.compile(
     r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)['\"]?[ =:#]{1,3}(\d[\d.]*)|(\d+)/\d+ \["
 )
 """The number that identifies signs of the same step on several ranks."""
 SUMMARY = "wandb: "
 """A tracker's final summary, which isn't progress."""
+NO_PROGRESS = re.compile(rf"{SUMMARY}|(?:\(\S+\) )?\S+@\S+[$#] |\S+\.(?:ckpt|pth?)\b")
+"""Beginnings of lines that aren't progress: a summary, a shell's prompt, a file in a listing."""
 ENDINGS = (
     r"\b(?:[Dd]one|[Ff]inished|[Cc]ompleted)\b[^\n\r]{0,40}\b(?:in|after|reached) \d"
     rf"|\b(?:[Ff]inished|[Cc]ompleted)\b[^\n\r]{{0,20}}\d (?:steps|epochs|iterations)\b|{FINISHED}"
@@ -51,6 +56,9 @@ IS_PROGRESS = re.compile(PROGRESS)
 OF_TOTAL = re.compile(
     r"\b(?:epoch|step|fold|iter(?:ation)?)s?\W{0,3}(\d+)\b(?:\s?(?:/|of)\s?(\d+))?", re.IGNORECASE
 )
+OF_MEGATRON = re.compile(r"\biteration +(\d+)/ +(\d+) \|")
+"""Megatron's line of a step, which also counts skipped iterations."""
+EVALUATES = re.compile(r"\b(?:[Ee]valuat|[Vv]alidation\b)")
 SAVED = re.compile(r"\b(?:saved|written|wrote|exported|uploaded|pushed)\b", re.IGNORECASE)
 FINAL = re.compile(r"\bfinal\b", re.IGNORECASE)
 UNIT = r"(?:steps|epochs|iterations|updates)"
@@ -120,6 +128,10 @@ def reported_end(lines: Sequence[Written]) -> Written | None:
             is_last = all(done == total for done, total in counts) and bool(counts)
             is_last &= PART.search(OF_TOTAL.sub("", line.text)) is None
             has_trained = True
+        if whole := OF_MEGATRON.search(line.text):
+            is_last = whole[1] == whole[2]
+        if is_sure and EVALUATES.search(line.text):
+            continue  # an evaluation after the end
         is_doubtful = DOUBT.search(line.text) and not HARMLESS.search(line.text)
         has_saved = SAVED.search(line.text) and (is_last or FINAL.search(line.text))
         if IS_COMPLETE.search(line.text):

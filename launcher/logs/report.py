@@ -37,7 +37,7 @@ from .headline import headline
 from .judgement import BreakOff, Failure, Judgement, Verdict, name_of
 from .progress_signs import Written
 
-LONGEST_QUOTED = 160
+LONGEST_QUOTED = 120
 """Maximum characters to quote of an error."""
 WIDEST = 300
 """Maximum characters to show of a line of evidence."""
@@ -301,13 +301,15 @@ def _advice_on_failure(failure: Failure, judgement: Judgement) -> Advice:
 def _on_suspect(suspect: Finding) -> Advice:
     """Advice on an error before the root cause, which may be the true one."""
     record, entry = suspect.record, suspect.entry
-    text = f"Fix the earlier error in the log first: {_named(record)}."
     if entry is not None:
-        return advised(text, advice_on(entry, record, traits_of(record, Workload())).text)
-    step = next_step(record)
-    if step.rule == "stopped-early":
-        return advised(step.do)
-    return advised(text, "" if step.basis is Basis.OPEN else redacted(step.do))
+        advice = advice_on(entry, record, traits_of(record, Workload()))
+    else:
+        step = next_step(record)
+        if step.rule == "stopped-early":
+            return advised(step.do)
+        advice = advised("" if step.basis is Basis.OPEN else redacted(step.do))
+    first = f"Fix the earlier error in the log first: {_named(record)}. {advice.do}"
+    return replace(advice, do=first.strip())
 
 
 def _named(record: FailureRecord) -> str:

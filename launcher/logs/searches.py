@@ -13,7 +13,7 @@ from ..catalogue.regex import LinearPatterns
 from ..diagnosis.next_step.surroundings import FACTS
 from .exception_lines import KINDS, OF_PYTHON, UNTYPED
 from .interleaved import TRIGGER
-from .launcher_messages import ENDS, HANGS, STARTS
+from .launcher_messages import ENDS, HANGS, RESUMES, STARTS
 from .progress_signs import COMPLETIONS, ENDINGS, FINISHED, PROGRESS
 
 NAMED = re.compile(r"(?<!\\)\(\?P<\w+>")
@@ -67,7 +67,7 @@ def searches_for(catalogue: Sequence[KnownFailure]) -> Searches:
 def _searches(logs: tuple[str, ...], patterns: tuple[str, ...]) -> Searches:
     """Compiles a catalogue's patterns for lines, and all its patterns."""
     loose = map(loosened, patterns)
-    telling = [*BEGINNINGS, *STARTS, *ENDS, *HANGS, COMPLETIONS, FINISHED, *loose]
+    telling = [*BEGINNINGS, *STARTS, *RESUMES, *ENDS, *HANGS, COMPLETIONS, FINISHED, *loose]
     return Searches(
         quiet=automaton(telling),
         watchful=automaton([*telling, PROGRESS, ENDINGS]),

@@ -48,8 +48,8 @@ JUMP, HIGHER = 3, 1.0
 """How many times, and how much higher than before a loss is that wasn't resumed."""
 Number = tuple[Written, str]
 """A line, and the number in it."""
-TRAINS = re.compile(rf"{STEPS}|(?:^|[\n\r]) *\d+%\|")
-"""A step, or a bar without a name as the Trainer's; other bars may be of data."""
+TRAINS = re.compile(rf"{STEPS}|(?:^|[\n\r]) *(?:Train: +)?\d+%\|")
+"""A step, or a bar without a name as the Trainer's, or ms-swift's; others may be of data."""
 SAMPLES = re.compile(
     r"(?<![\w./-])(?P<count>\d[\d,]*) (?:\w+ )?(?P<what>prompts|samples|examples|sequences|rows)\b"
     r"|\b(?:[Nn]um(?:ber of)?|[Tt]otal)[ _](?:train(?:ing)?[ _])?(?P<kind>prompts|samples|examples)"

@@ -20,7 +20,7 @@ from .exception_lines import SEVERE
 from .interleaved import with_interleaved
 from .judgement import BreakOff, Failure, Judgement, Verdict, without_aborts, without_copies
 from .launcher_messages import is_of_another
-from .progress_signs import STEP, last_activity, reported_end
+from .progress_signs import STEP, TRAINING, last_activity, reported_end
 from .without_exception import (
     before_stop,
     failures_by_message,
@@ -34,6 +34,10 @@ PEER_LEFT = re.compile(r"[Cc]onnection (?:closed|reset) by (?:remote )?peer")
 CLEANUP = re.compile(r"clean_?up|rmtree|shutdown|destroy_process_group|_exit_function")
 """Names of functions that run after the training."""
 TRACEBACK = "Traceback (most recent call last)"
+TRACED = re.compile(rf'{re.escape(TRACEBACK)}|\bFile "[^"]+", line \d')
+"""A line of a traceback; what a logger writes above the first is about the same error."""
+LINES_OF_FRAME = 4
+"""Maximum lines that a frame takes in a traceback."""
 MUTE = ("RuntimeError", "SystemError", "Exception")
 """Exceptions that libraries raise with a mere status code."""
 
@@ -47,9 +51,15 @@ def judge(attempts: dict[int, Reading], catalogue: Sequence[KnownFailure]) -> tu
 def decisive(judgements: Sequence[Judgement]) -> Judgement:
     """The judgement on the job's end: the last, unless inconclusive."""
     *before, last = judgements
-    if last.break_off is not None and not last.break_off.goes_on:
-        return next((judgement for judgement in reversed(before) if judgement.failures), last)
-    return last
+    if last.break_off is None or last.break_off.goes_on:
+        return last
+    is_resumed = last.break_off.activity is TRAINING
+    failed = (
+        one
+        for one in reversed(before)
+        if one.failures and not (is_resumed and _was_stopped(one.failures[0]))
+    )
+    return next(failed, last)
 
 
 def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) -> Judgement:
@@ -77,8 +87,11 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
     if reading.has_failed and not (reading.ends or break_off.goes_on):
         complaints = telling(reading.complaints, reading.first_rank)
         return Judgement(attempt, Verdict.UNKNOWN, complaints=complaints)
-    if reading.ends and break_off.error is None and break_off.cut is None:
-        return Judgement(attempt, Verdict.HEALTHY)
+    error = break_off.error
+    is_after = error is None or _is_after_end(Failure(finding_of(error.record, ()), error), reading)
+    if reading.ends and is_after and break_off.cut is None:
+        suspect = None if error is None else finding_of(error.record, ())
+        return Judgement(attempt, Verdict.HEALTHY, suspect=suspect)
     return Judgement(attempt, Verdict.UNFINISHED, break_off=break_off)
 
 
@@ -104,15 +117,20 @@ def _break_off(reading: Reading) -> BreakOff:
     def is_open(file: str, number: float) -> bool:
         return file not in reading.ends or number > reading.ends[file].line.number
 
+    def has_steps(file: str, number: float) -> bool:
+        lines = reading.last_lines.get(file, ())
+        return any(line.number > number and STEP.search(line.text) for line in lines)
+
     errors = [
         event
         for event in reading.events
-        if event.record.exception and not event.is_ignored and is_open(event.file, event.record.at)
+        if (event.record.exception and not event.is_ignored and event.progress < SURVIVED)
+        and is_open(event.file, event.record.at)
     ]
     return BreakOff(
         errors[-1] if errors else None,
         tuple(lines[-1] for lines in reading.last_lines.values() if lines),
-        next((place for place in reading.cut if is_open(*place)), None),
+        next((place for place in reading.cut if is_open(*place) and not has_steps(*place)), None),
         reading.progress >= ENOUGH,
         last_activity(reading.last_lines.values()),
     )
@@ -213,6 +231,9 @@ def _suspect(root: Failure, reading: Reading, catalogue: Sequence[KnownFailure])
     if errors:
         return min(errors, key=lambda error: error[:2])[2]
     lines = [line for line in reading.last_lines.get(file, ()) if line.number < at]
+    nearest = at - LINES_OF_FRAME * (1 + len(root.finding.record.frames))
+    traced = (one.number for one in lines if one.number > nearest and TRACED.search(one.text))
+    began = min(traced, default=at + 1) - 1
     after_steps = takewhile(
         lambda line: STOPPED_EARLY.search(line.text) or not STEP.search(line.text), reversed(lines)
     )
@@ -221,7 +242,7 @@ def _suspect(root: Failure, reading: Reading, catalogue: Sequence[KnownFailure])
         (one for one in after_steps if STOPPED_EARLY.search(one.text)),
     )
     return next(
-        (of_line(one.rank, one.number, one.text) for one in suspects if one.number < at), None
+        (of_line(one.rank, one.number, one.text) for one in suspects if one.number < began), None
     )
 
 
@@ -269,12 +290,19 @@ def _with_stops_first(failures: Sequence[Failure]) -> list[Failure]:
     return [began, *(failure for failure in failures if failure is not first)]
 
 
+def _was_stopped(failure: Failure) -> bool:
+    """Whether the run was stopped from outside."""
+    entry = failure.finding.entry
+    return entry is not None and entry.role is Role.TEARDOWN
+
+
 def _is_wanted(failure: Failure) -> bool:
     """Whether the user stopped the run, or the run caught a signal and continued."""
-    entry, record = failure.finding.entry, failure.finding.record
-    if entry is None or entry.role is not Role.TEARDOWN:
+    if not _was_stopped(failure):
         return False
-    return record.exception.endswith("KeyboardInterrupt") or failure.evidence.progress > 0
+    record = failure.finding.record
+    is_by_hand = "KeyboardInterrupt" in (record.exception or record.message)
+    return is_by_hand or failure.evidence.progress > 0
 
 
 def _deaths(

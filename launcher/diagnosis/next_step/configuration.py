@@ -240,6 +240,8 @@ UNKNOWN = re.compile(
 ALIKE = 0.9
 """Similarity of names that differ by a letter, other than `--fp16` and `--bf16`."""
 OPTION = re.compile(r"--[A-Za-z][\w-]+")
+OF_LAUNCHERS = ("--local-rank", "--local_rank")
+"""Options that a launcher adds; torch.distributed.launch has a dash since torch 2.0."""
 OF_SLURM = re.compile(r"\bsinfo\b")
 ASKED = re.compile(
     r"#SBATCH\s+(--(?:nodes|n?tasks|cpus|gpus|gres|mem|constraint|exclusive|partition)[\w-]*"
@@ -289,6 +291,13 @@ def misspelt_option(case: Case) -> Step | None:
     hint = next(iter(alike or difflib.get_close_matches(option, known, 1, ALIKE)), "")
     if not hint or option in known:
         return None
+    if option in OF_LAUNCHERS:
+        return Step(
+            "Declare both spellings in the script's parser,"
+            ' `parser.add_argument("--local_rank", "--local-rank", type=int)`: the launcher passes'
+            f" `{option}`, and the script knows `{hint}` alone. torchrun passes neither, for"
+            " scripts that read LOCAL_RANK from the environment."
+        )
     return Step(
         f"Write `{hint}` instead of `{option}`: this version's usage, which the log shows, spells"
         " it so. A newer version may know both."

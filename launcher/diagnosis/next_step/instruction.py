@@ -97,11 +97,12 @@ REQUIREMENT = re.compile(
             r"(?-i:\b[a-z]\w*=\d+\b.*\bbut\b.*\bmax_\w+=\d+)",
             r"\b(?:larger|greater|smaller|less|longer|shorter|higher|more) than\b|\bexceeds?\b",
             r"\b(?:more|fewer) \w+ .{0,30}\bthan\b",
+            r"\b(?:this|it) (?:\w+ ){0,2}(?:happens?|occurs?) (?:if|when|because)\b",
         )
     ),
     re.IGNORECASE,
 )
-"""A sentence that states an unmet condition."""
+"""A sentence that states an unmet condition, or when the failure happens."""
 FOR_DEVELOPERS = re.compile(
     "|".join(
         (
@@ -144,6 +145,10 @@ COMPARED = (
         "Choose sizes or a number of ranks that divide without a remainder. ",
     ),
     (
+        re.compile(r"\b(?:number of|num_?) ?micro-?_?batches\b", re.I),
+        "Raise the gradient accumulation (or global batch), or use fewer pipeline stages. ",
+    ),
+    (
         re.compile(
             r"\bcan(?:'t|not| not) .{1,60}\b(?:if|with|when|together|both)\b|\bincompatible\b"
             r"|\bnot compatible\b|mutually exclusive|\bconflicts? with\b",
@@ -168,11 +173,6 @@ COMPARED = (
     ),
 )
 """Unmet conditions with remedies, the most specific first."""
-MICRO_BATCHES = re.compile(r"\b(?:number of|num_?) ?micro-?_?batches\b", re.I)
-OF_MICRO_BATCHES = (
-    " The number of micro batches is the gradient accumulation, or the global batch divided by"
-    " micro batch and data parallel ranks: raise that, or use fewer pipeline stages."
-)
 PRONOUNS = ("this", "it", "that", "we", "you", "they", "which", "these")
 REFERENCE = re.compile(r"^(?:More |For |See |Read )[^:]*https?://")
 CLASHING = re.compile(
@@ -250,8 +250,6 @@ def requirement(case: Case) -> Step | None:
     change = change if names and not limit else ""
     do = f"{do}{change}" or _as_imported(case)
     text = f"{do}{_speaker(case)} reports: {quoted(matching)}"
-    if MICRO_BATCHES.search(text):
-        text += OF_MICRO_BATCHES
     yours = case.users_frame
     frame = yours or case.frame
     if frame is not None and not case.is_users and not frame.source.startswith("raise "):

@@ -219,6 +219,12 @@ MEANINGS = (
     ),
     Meaning(
         "KeyError",
+        r"^'(?P<key>[A-Za-z_]\w*(?:\.\w+)*\.\d+(?:\.\w+)*)'$",
+        "Look for `module.{key}`, or take the names from `model.module`, if the model is wrapped:"
+        " DDP puts `module.` before all names of layers. Else print the keys that there are.",
+    ),
+    Meaning(
+        "KeyError",
         r"^(?P<key>'[^']+'|\"[^\"]+\"|[\w.-]+)$",
         "Add {key} to the configuration, which doesn't have it, or take the configuration that"
         " comes with this version of the code.",
@@ -245,14 +251,12 @@ MEANINGS = (
     Meaning(
         "ZeroDivisionError",
         "",
-        "What is divided by is 0: mostly the length of an empty data set or loader, as with fewer"
-        " samples than ranks times batch and `drop_last=True`.",
+        "What is divided by is 0: mostly the length of an empty data set or loader.",
     ),
     Meaning(
         "UnboundLocalError|NameError",
         r"'(?P<name>\w+)'",
-        "`{name}` has no value on the way that was taken: it is set in another branch, misspelt, or"
-        " its import is missing.",
+        "`{name}` has no value here: it is set in another branch, misspelt, or not imported.",
     ),
     Meaning(
         "FileNotFoundError|NotADirectoryError|IsADirectoryError",

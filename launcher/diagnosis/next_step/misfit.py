@@ -46,6 +46,8 @@ ARGUMENT = re.compile(
     r" arguments)"
     r" '(?P<name>\w+)'|(?P<counted>[\w.]+)\(\) takes (?:from )?\d+"
 )
+PRIVATE = re.compile(r"(?:^|\.)_[a-z]\w*$")
+"""A function for its own package alone."""
 SUPER = re.compile(r"super\((?:(?P<base>[A-Z]\w+), self)?\)\.__init__\([^()]*\)")
 GENERATED = "unsloth_compiled_cache"
 """Folder of code that unsloth generates from trl's and keeps across upgrades."""
@@ -237,17 +239,13 @@ def _of_call(case: Case) -> Step | None:
     this = f"this {wanting} ({version})" if version else f"this {wanting}"
     if "missing" in case.message:
         newest = f"the newest {wanting} (`pip install -U {pip_name(wanting)}`)"
-        ages = (
-            f"take {newest}, or an older version of what defines `{function}`, which is newer than"
-            f" {this}"
-        )
+        ages = f"take {newest}, or an older version of what defines `{function}`, which is newer"
     else:
         ages = (
-            f"take a newer version of what defines `{function}`, which is older than {this}, or an"
-            f" older {wanting}"
+            f"take a newer version of what defines `{function}`, or an older {wanting}: it is older"
         )
-    if function.rpartition(".")[2].startswith("_") and not function.endswith("__"):
-        # a library's own function, which no project overrides
+    ages += f" than {this}"
+    if PRIVATE.search(function):  # a library's helper, no callback
         return Step(f"{ages[0].upper()}{ages[1:]}. {wanting} calls `{function}` {how}.")
     return Step(
         f"Change the parameters of `{function}`, or add `**kwargs`, if it is the project's own (an"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
-from ...catalogue.package_names import package_of_file, pip_name
+from ...catalogue.package_names import MODEL_CODE, PYTHON, package_of_file, pip_name
 from ...catalogue.version_skew import OF_ENGINE
 from .misfit import ATTRIBUTE, PLAIN
 from .ranks import world_sizes
 from .step import Case, Step
 
+WRAPPERS = ("DistributedDataParallel", "DataParallel")
+TRAINS = re.compile(r"\.(?:train|fit|step|evaluate|predict)\(")
+"""A call of a trainer's own loop."""
 GATHERED = ("all_gather_coalesced", "_all_gather_dtype", "get_only_unique_item")
 """Functions of DeepSpeed that gather several weights in one operation."""
 UNIQUE = re.compile(r"only one unique element|same (?:data ?)?(?:d?type)|uniform (?:\w+ )*dtype")
@@ -31,8 +34,10 @@ SHAPED = re.compile(r"shape|size|mismatch|dimension|numel|elements", re.I)
 
 
 def bare_model(case: Case) -> Step | None:
-    """Advises to hand over the engine instead of the model."""
+    """Advises to hand over the engine instead of the model, or the model instead of a wrapper."""
     match = ATTRIBUTE.match(case.message) if case.kind == "AttributeError" else None
+    if match is not None and match["type"] in WRAPPERS:
+        return _wrapped_model(case, match["type"], match["name"])
     if match is None or match["type"] in PLAIN or not OF_ENGINE.fullmatch(match["name"]):
         return None
     if re.search(r"Engine|Config|Plugin|Accelerator|Arguments|Optimizer|Namespace", match["type"]):
@@ -43,6 +48,29 @@ def bare_model(case: Case) -> Step | None:
         " model inside it. If a trainer hands it over while it saves, upgrade that (trl, the"
         " trainer's package), override its `save_model` so that `self.deepspeed` stays the engine,"
         " or use ZeRO-2, which saves without gathering."
+    )
+
+
+def _wrapped_model(case: Case, wrapper: str, name: str) -> Step | None:
+    """A package that the script has handed a wrapper asks it for what only the model has."""
+    asking = [f for f in case.frames if not f.is_of("torch/nn/modules/module.py")][-1:]
+    package = package_of_file(asking[0].file) if asking else None
+    caller = case.users_frame
+    if package in (None, PYTHON, MODEL_CODE) or caller is None:
+        return None
+    why = f"{package} asks the {wrapper} for `{name}`, which only the model inside has."
+    if TRAINS.search(caller.source) and wrapper == "DataParallel":
+        return Step(
+            "Start one process for each device (`torchrun --nproc-per-node N SCRIPT`), or show the"
+            " process one: `CUDA_VISIBLE_DEVICES=0`. As it sees several, its model was wrapped in"
+            f" DataParallel, and {why}"
+        )
+    if TRAINS.search(caller.source):  # the package's own loop has wrapped it
+        newest = f"`pip install -U {pip_name(package)}`"
+        return Step(f"Upgrade {package} ({newest}), or train on one device: {why}")
+    return Step(
+        f"Make the call in line {caller.line} of {caller.file} before the model is wrapped, or hand"
+        f" over the model inside, `model.module`: {why}"
     )
 
 

@@ -135,7 +135,10 @@ def test_one_device_of_several(lines: list[str], *, is_one: bool) -> None:
     assert (next_step(record).rule == "one-device") is is_one
 
 
-USAGE = ("usage: torchrun [-h] [--nnodes NNODES] [--nproc_per_node NPROC]", "    [--role ROLE]")
+USAGE = (
+    "usage: torchrun [-h] [--nnodes NNODES] [--nproc_per_node NPROC]",
+    "    [--role ROLE] [--local_rank LOCAL_RANK]",
+)
 
 
 @pytest.mark.parametrize(
@@ -144,6 +147,10 @@ USAGE = ("usage: torchrun [-h] [--nnodes NNODES] [--nproc_per_node NPROC]", "   
         ("--nproc-per-node=1", "Write `--nproc_per_node` instead of `--nproc-per-node`"),
         ("--rolle x", "Write `--role` instead of `--rolle`"),
         ("--tee 3", "Correct --tee 3"),
+        (
+            "--local-rank=0",
+            "the launcher passes `--local-rank`, and the script knows `--local_rank`",
+        ),
     ],
 )
 def test_an_option_that_the_usage_spells_otherwise(option: str, says: str) -> None:

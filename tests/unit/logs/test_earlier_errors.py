@@ -99,6 +99,13 @@ def test_no_error_before_a_rank_waited(before: str) -> None:
     assert "Fix the earlier error" not in first_lines(judged(f"{before}{WATCHDOG}"))
 
 
+def test_a_heading_of_the_same_error() -> None:
+    """What a logger writes above a traceback is no earlier error."""
+    traced = '  File "/usr/lib/python3/dist-packages/vllm/a.py", line 3, in f\n    g()\n'
+    log = f"ERROR 08-14 [worker.py:301] Error executing method 'start'.\n{traced}{MESH}"
+    assert "Fix the earlier error" not in first_lines(judged(log))
+
+
 STOP = "Stopping training due to possible overtraining. Lowest loss: 8.96 at epoch 54\n"
 
 

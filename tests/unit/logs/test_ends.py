@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from safe_launch.logs.headline import headline
 from safe_launch.logs.judgement import Verdict
 from support.logs import STEPS, entry_of, judged
 from support.tables import table
@@ -354,6 +355,44 @@ def test_steps_of_another_process_after_an_exception(steps: int) -> None:
     )
     assert judged(f"{raised}{goes_on}").root is None
     assert judged(raised).root is not None
+
+
+MEGATRON = " iteration {at}/     200 | loss scale: 1.0 | number of skipped iterations:   0 |\n"
+SAVES = "  successfully saved checkpoint from iteration     200 to /results/tiny\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "verdict"),
+    [
+        (f"{MEGATRON.format(at='     190')}{MEGATRON.format(at='     200')}{SAVES}", "healthy"),
+        (f"{MEGATRON.format(at='     180')}{MEGATRON.format(at='     190')}{SAVES}", "unfinished"),
+        (f"{STEPS}[after training is done]\nEvaluating iter 1/2\nEvaluating iter 2/2\n", "healthy"),
+    ],
+)
+def test_megatrons_end(log: str, verdict: str) -> None:
+    """Its last iteration is saved; an evaluation's iterations come after the end."""
+    assert judged(log).verdict.value == verdict
+
+
+def test_cleaning_up_at_the_interpreters_exit() -> None:
+    """It changes nothing if it fails after the end, ms-swift's with its named bar."""
+    raised = (
+        "Traceback (most recent call last):\n"
+        '  File "/usr/lib/python3.10/shutil.py", line 729, in rmtree\n'
+        "    os.rmdir(path)\n"
+        "OSError: [Errno 39] Directory not empty: '/w/hf_datasets-7'\n"
+    )
+    bar = "Train: 100%|##########| 193/193 [18:41<00:00,  5.81s/it]\n"
+    ended = "End time of running main: 2025-03-23 09:29:36\n"
+    assert judged(f"{bar}{ended}{raised}").verdict is Verdict.HEALTHY
+    assert judged(f"{bar}{raised}").verdict is not Verdict.HEALTHY
+
+
+def test_a_quoted_traceback_before_steps() -> None:
+    """Frames without an exception aren't cut off if the training goes on after them."""
+    frames = 'from user code:\n   File "/w/manager.py", line 16, in lock\n    _lock.acquire()\n'
+    text = headline(judged(f"{frames}\nEpoch 1 loss: 4.6\nEpoch 2 loss: 4.5\n"))
+    assert text == "no failure so far: the log ends while the training goes on"
 
 
 def test_what_python_prints_at_its_exit() -> None:

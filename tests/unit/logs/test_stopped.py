@@ -76,3 +76,33 @@ def test_the_end_of_what_runs_a_script(end: str, *, is_known: bool) -> None:
     """A wrapper's words of an end don't show that a failure was survived; a training's do."""
     judgement = judged(f"{MISMATCH}Exiting\n{end}\n")
     assert (entry_of(judgement) == "driver-and-library-differ") is is_known
+
+
+PREEMPTED = (
+    "slurmstepd: error: *** JOB 77 ON gpu-17 CANCELLED AT 2026-07-08T23:14 DUE TO PREEMPTION ***\n"
+    "srun: error: gpu-17: tasks 0-3: Killed\n"
+)
+
+
+LIGHTNING = (
+    "Detected KeyboardInterrupt, attempting graceful shutdown ...\nEpoch 21: 42%|4 | 13/31\n"
+)
+PROMPT = "(asr) jonas@dgx:~/asr$ "
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        (f"{STEPS}{PREEMPTED}", "was stopped"),
+        (f"{STEPS}{PREEMPTED}Resuming from the newest checkpoint\n", "was stopped"),
+        (f"{STEPS}{PREEMPTED}Resuming at epoch 0\nstep 9 loss 2\n", "while the training goes on"),
+        (f"{STEPS}{LIGHTNING}", "was stopped"),
+        (
+            f"{STEPS}{LIGHTNING}{PROMPT}ls\nepoch=12-step=403.ckpt\n{PROMPT}# epoch 3\n",
+            "was stopped",
+        ),
+    ],
+)
+def test_a_stopped_run_that_goes_on(log: str, says: str) -> None:
+    """After a line on a checkpoint and a step; a stop is no failure anyway."""
+    assert says in headline(judged(log))
