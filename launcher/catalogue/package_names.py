@@ -160,7 +160,7 @@ OWNED = tuple((package, re.compile(rf"(?:{names})\Z")) for package, names in OWN
 def package_of_file(path: str) -> str | None:
     """The import name of a file's package; None for other files."""
     path = path.replace("\\", "/")
-    if f"/{MODEL_CODE}/" in path:
+    if f"/{MODEL_CODE}/" in f"/{path}":
         return MODEL_CODE
     if "/unsloth_compiled_cache/" in path:
         return "unsloth"  # which writes these files

@@ -49,7 +49,7 @@ UNTYPED = {
     r"The client socket has failed to connect to any network address of ": (
         "torch.distributed.DistNetworkError"
     ),
-    r"LLVM ERROR: ": "RuntimeError",
+    r"LLVM ERROR: ": "Abort",
     r"e! +Error: CUDNN_STATUS_": "RuntimeError",
     r"[\w/.-]+\.(?:cc|cpp|cu):\d+: +Check failed: ": "RuntimeError",
     r"The size of tensor a \(\d+\) must match": "RuntimeError",

@@ -10,6 +10,7 @@ from itertools import chain, islice, takewhile
 
 from ..catalogue.entry import Finding, KnownFailure, Role
 from ..catalogue.prefilter import prefilter
+from ..diagnosis.next_step.activities import EXITS
 from ..diagnosis.next_step.without_exception import STOPPED_EARLY
 from ..diagnosis.root_cause import finding_of, urgency
 from ..evidence.failure_record import FailureRecord
@@ -96,17 +97,23 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
 
 
 def _is_after_end(failure: Failure, reading: Reading) -> bool:
-    """Whether a failure came after the training's end: while cleaning up, or as a peer had left."""
+    """Whether a failure came after the training's end: while cleaning up, or as a peer had left.
+
+    A process that torch has seen exit by itself had come to its script's end.
+    """
     record = failure.finding.record
+    is_native = record.signal is not None or record.exception.startswith("c10.")
     functions = {frame.function for frame in record.frames}
     has_lost_peer = _is_consequence(failure) and PEER_LEFT.search(record.message)
-    if not (has_lost_peer or (record.frames and any(map(CLEANUP.search, functions)))):
-        return False
     lines = [
         line
         for line in reading.last_lines.get(failure.evidence.file, ())
         if line.number < failure.evidence.lines[0][0]
     ]
+    if is_native and any(EXITS.lines.search(line.text) for line in lines):
+        return True
+    if not (has_lost_peer or (record.frames and any(map(CLEANUP.search, functions)))):
+        return False
     traced = [place for place, line in enumerate(lines) if TRACEBACK in line.text]
     return reported_end(lines[: traced[-1] if traced else None]) is not None
 

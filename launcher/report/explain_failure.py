@@ -28,7 +28,7 @@ LONGEST = 240
 """Characters of an exception's message that are shown; the traceback has all."""
 LONGEST_STEP = 900
 """Characters of a next step that are shown."""
-WAITED = "it waited for another rank, which may be the cause"
+WAITED = "another rank or process may be the cause"
 
 
 def failure_rows(

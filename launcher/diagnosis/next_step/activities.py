@@ -39,8 +39,23 @@ NCCL = _activity(
     " another driver, and disable IOMMU or ACS in the BIOS; keep the variable if you can't. On"
     " several hosts, also try NCCL_IB_DISABLE=1.",
 )
+EXITS = _activity(
+    r"\bprocess group has NOT been destroyed before we destruct"
+    r"|\bdestroy_process_group\(\) was not called before program exit",
+    "as a process exits by itself",
+    "see what still runs (`ps`): the script had come to its end. The line is torch's note that it"
+    " didn't call `destroy_process_group()`, which is harmless.",
+)
+"""What torch writes at a normal exit (ProcessGroupNCCL.cpp)."""
 ACTIVITIES = (
     NCCL,
+    EXITS,
+    _activity(
+        r"^Exception ignored in: ",
+        "as Python removes its objects",
+        "see what still runs (`ps`). Python goes on after an exception in `__del__` or at its exit,"
+        " so that one isn't the reason.",
+    ),
     _activity(
         r"\bMEMBER: \d+/\d+|\bstore_based_barrier\b|initializ\w+ (?:torch )?distributed\b"
         r"|\bStarting elastic_operator\b|\brdzv_configs\b|Rendezvous'ing worker group"

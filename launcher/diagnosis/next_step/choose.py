@@ -161,6 +161,8 @@ HANDS_ON = re.compile(r"\*args, \*\*\(?kw")
 QUOTED = re.compile(r"(?<!\w)'([^']*)'|\"([^\"]*)\"|`([^`]*)`")
 CUT = "\0"
 """Placeholder for a value in a message."""
+WHAT = re.compile(r"\bwhat\(\): *(?P<said>[^\n]+)")
+"""The text of a C++ exception, after the words that all of them have."""
 VALUES = re.compile(
     rf"{CUT}|<[^<>]*>|\[[^\]]*\]|\([^()]*\d[^()]*\)|(?:[A-Za-z]:)?[\w.~-]*[/\\][\w./\\~-]+"
     r"|\b0x[0-9a-fA-F]+\b|-?\b\d[\w.,:]*\b|\b\w+=\S+|[{}:;]|[.!?](?=\s+[A-Z])"
@@ -263,6 +265,8 @@ def _owner(case: Case, package: str | None) -> str:
 def _search_text(case: Case) -> str:
     """The exception's type and its quoted message, without parts specific to this run."""
     line = case.raised.message.strip().partition("\n")[0] or case.message
+    if of_native := WHAT.search(case.message):
+        line = of_native["said"]
     if case.frame is not None and case.frame.source.startswith("assert ") and line[:1] in "{[(":
         line = case.frame.source  # the message is nothing but values
     if case.kind == "KeyError" and " " in line:

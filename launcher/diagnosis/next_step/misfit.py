@@ -83,7 +83,22 @@ def misfit(case: Case) -> Step | None:
             return _of_name(case)
         case "ModuleNotFoundError":
             return _of_part(case)
+        case "KeyError":
+            return _of_model_code(case)
     return None
+
+
+def _of_model_code(case: Case) -> Step | None:
+    """The code that came with a model reads what its configuration lacks."""
+    frame = case.frame
+    is_configuration = frame is not None and "/configuration_" in frame.file
+    if frame is None or package_of_file(frame.file) != MODEL_CODE or not is_configuration:
+        return None
+    return Step(
+        "Install the transformers that the model's card or its `config.json`"
+        " (`transformers_version`) names, or take the model's newest files: its own code reads"
+        f" {case.message}, and other releases make the configuration without it, too."
+    )
 
 
 def _of_base(case: Case) -> Step | None:

@@ -471,3 +471,21 @@ def test_somebody_says_that_it_ended(told: str, verdict: Verdict) -> None:
 def test_words_around_a_log_without_an_exception(log: str, verdict: Verdict) -> None:
     """Somebody's words at either end count; an error that is logged may be survived."""
     assert judged(log).verdict is verdict
+
+
+EXITED = (
+    "[rank4]:[W724 21:48:59.72 ProcessGroupNCCL.cpp:1496] Warning: WARNING: "
+    "destroy_process_group() was not called before program exit, which can leak resources.\n"
+)
+ABORTED = (
+    "terminate called after throwing an instance of 'c10::Error'\n  what():  No such pointer\n"
+)
+
+
+def test_an_abort_as_a_process_exits() -> None:
+    """By then the script has come to its end; a launcher's report counts more."""
+    failed = "[launch.py:325:sigkill_handler] [...] exits with return code = -6\n"
+    assert judged(f"{STEPS}{EXITED}").verdict is Verdict.UNFINISHED
+    assert judged(f"{STEPS}{EXITED}{ABORTED}").verdict is Verdict.HEALTHY
+    assert judged(f"{STEPS}{ABORTED}{EXITED}").root is not None
+    assert judged(f"{STEPS}{EXITED}{ABORTED}{failed}").root is not None

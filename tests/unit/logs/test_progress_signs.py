@@ -17,6 +17,8 @@ ENDS = {
     "weights": "Loading checkpoint shards:  25%|##5  | 1/4 [00:03<00:10,  3.5s/it]",
     "a checkpoint": "Saving model checkpoint to output/checkpoint-500",
     "an evaluation": "***** Running Evaluation *****",
+    "exits": "[rank0]: process group has NOT been destroyed before we destruct ProcessGroupNCCL.",
+    "objects": "Exception ignored in: <function DeepSpeedEngine.__del__ at 0x7f241b4fe830>",
     "the first": "  0%|          | 0/1000 [00:00<?, ?it/s]",
 }
 """Last lines, by words of their activity."""
