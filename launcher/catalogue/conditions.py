@@ -132,6 +132,13 @@ def _check_key(place: Place, key: str, known: Iterable[str]) -> None:
         raise place.error(f"unknown key `{key}`", near(key, known))
 
 
+def _without_period(pattern: str) -> str:
+    """A message's pattern without its last period, which people leave out as they copy."""
+    if pattern.endswith(r"\.$"):
+        return f"{pattern.removesuffix('$')}?$"
+    return pattern.removesuffix(r"\.") if not pattern.endswith(r"\\.") else pattern
+
+
 def _part(place: Place, key: str, value: object) -> str | LinearPattern:
     """Reads the value of a key of a signature or a variant.
 
@@ -147,7 +154,7 @@ def _part(place: Place, key: str, value: object) -> str | LinearPattern:
         return MEMBERS[key](value)
     if key not in PATTERNS:
         return value
-    pattern = compiled(value)
+    pattern = compiled(_without_period(value) if key == "message" else value)
     if place.text is None:
         return pattern
     try:

@@ -78,9 +78,15 @@ FEW = 0.4
 """Maximum share of the lines after the widest that look like the beginning of a line."""
 
 
+DEBUGGED = "(note: full exception trace is shown"
+"""What VS Code's debugger adds to an exception's name."""
+
+
 def plain(raw: str) -> str:
     """A line without colours, and without a page's or a logger's formatting."""
     text = ANSI.sub("", raw) if "\x1b" in raw else raw
+    if text.startswith("Exception has occurred") and DEBUGGED in text:
+        text = text[: text.index(DEBUGGED)].rstrip()
     if text.startswith('{"') and DOCUMENT.match(text):
         text = _message(text)
     return straight(text)

@@ -10,7 +10,11 @@ from ..evidence.failure_record import Frame
 from .exception_lines import LAST_WORDS, SURELY_RAISED, WHAT
 
 HEADER = re.compile(r"Traceback \(most recent call last\)")
-FRAME = re.compile(r'[\s>]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
+FRAME = re.compile(
+    r'[\s>]*(?:File "|(?=[\w./~-]+\.py", line \d+, in ))(?P<file>[^"]+)", line (?P<line>\d+)'
+    r"(?:, in (?P<function>.+))?$"
+)
+"""A frame, the first of which may lack its beginning in a copy."""
 CHAINED = re.compile(
     r"(?:During handling of the above exception, another exception occurred"
     r"|The above exception was the direct cause of the following exception):?$"

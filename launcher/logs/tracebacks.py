@@ -85,6 +85,7 @@ class Tracebacks:
     noise: int = 0
     first: int = 0
     placed: int = 0
+    margin: int = 0
     raised_at: int = 0
     last: int = 0
     message: Message | None = None
@@ -153,7 +154,7 @@ class Tracebacks:
                 self._open(number)
             function = (place["function"] or "").strip()
             self._frame(Frame(place["file"], int(place["line"]), function, ""))
-            self.placed = number
+            self.placed, self.margin = number, len(text) - len(text.lstrip())
             return True
         if ended := LAST_WORDS.match(text):
             self._open(number)
@@ -197,8 +198,10 @@ class Tracebacks:
         """Reads a line after a header or a frame: source text, the exception, or another text."""
         if self.is_notebook and self._is_of_cell(number, text):
             return True
-        if text[0] == " " and self.near and self.frames and SURELY_RAISED.match(text, 1):
-            text = text[1:]
+        inner = text.lstrip(" ")
+        is_outside = self.frames and len(text) - len(inner) < max(self.margin, 2)
+        if self.near and is_outside and SURELY_RAISED.match(inner):
+            text = inner
         if text[0] in " \t":
             if self.near and self.frames and set(text.strip()) - set("^~ "):
                 frame = self.frames[-1]

@@ -74,8 +74,8 @@ ZERO = re.compile(
 def lost_loss(lines: Sequence[Written]) -> Evidence | None:
     """Evidence that the last losses aren't numbers, if so."""
     losses = [(line, loss) for line in lines if (loss := _training_loss(line.text))]
-    lost = [line for line, _ in takewhile(lambda pair: _is_lost(*pair), reversed(losses))]
-    if len(lost) < LEAST_LOST:
+    lost = [line for line, _ in takewhile(lambda pair: _has_none(*pair), reversed(losses))]
+    if len(lost) < LEAST_LOST or not _is_lost(*losses[-1]):
         return None
     first = lost[-1]
     return _evidence(first, f"the loss is not a number, from line {first.number} to the end")
@@ -88,6 +88,11 @@ def _training_loss(text: str) -> re.Match[str] | None:
         return None
     is_other = EVALUATED.search(text, 0, loss.start()) or IS_COMPLETE.search(text)
     return None if is_other else loss
+
+
+def _has_none(line: Written, loss: re.Match[str]) -> bool:
+    """Whether a loss or its gradient is NaN."""
+    return _is_lost(line, loss) or NO_GRADIENT.search(line.text) is not None
 
 
 def _is_lost(line: Written, loss: re.Match[str]) -> bool:

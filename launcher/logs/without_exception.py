@@ -61,8 +61,13 @@ GOES_WELL = re.compile(
     re.IGNORECASE,
 )
 """Words of a sentence on what went well."""
+INLINE = re.compile(
+    rf"(?:{OF_ERROR}|\bproblem|\u95ee\u9898)[^:\uff1a]{{0,20}}[:\uff1a]\s*(?P<said>\S.{{20,}})",
+    re.IGNORECASE,
+)
+"""The same with the message on its line."""
 COMMAND = re.compile(
-    r"[$#>!]|--|(?:export|python[\d.]*|torchrun|deepspeed|accelerate|srun|bash|sh) "
+    r"[$#>!*-]|\d+[.)] |(?:export|python[\d.]*|torchrun|deepspeed|accelerate|srun|bash|sh) "
 )
 MOST_ANNOUNCED = 12
 """Maximum lines from an announced message to the end of the text."""
@@ -116,11 +121,12 @@ def failures_by_message(reading: Reading, catalogue: Sequence[KnownFailure]) -> 
         if file in reading.ends or not lines:
             continue
         announced = None if reading.events else _announced(lines)
-        for line in dict.fromkeys((lines[0], lines[-1], announced or lines[-1])):
+        quoted = [] if reading.events else [*_within(lines[-MOST_ANNOUNCED:])]
+        for line in dict.fromkeys((lines[0], lines[-1], announced or lines[-1], *quoted)):
             if SPOKEN.search(line.text, 0, LONGEST_LINE):
                 continue
             record = FailureRecord(None, float(line.number))
-            is_first = line in (lines[0], announced)
+            is_first = line in (lines[0], announced, *quoted)
             ends = {"is_first": is_first, "is_last": line is lines[-1]}
             finding = by_message(line.text, catalogue, record, **ends)
             if finding is not None and reading.is_last(file, line.number, len(lines)):
@@ -128,6 +134,15 @@ def failures_by_message(reading: Reading, catalogue: Sequence[KnownFailure]) -> 
                 yield Failure(finding, Evidence(finding.record, file, (place,), is_spoken=True))
         if announced:
             yield _failure(announced)
+
+
+def _within(lines: Sequence[Written]) -> Iterator[Written]:
+    """The texts that somebody's words announce as an error, in the same line."""
+    for line in lines:
+        match = INLINE.search(line.text)
+        said = match is not None and match.start() > 0 and not HANDLED.search(line.text)
+        if match and said and not LOGGED.search(line.text[: match.start("said")]):
+            yield replace(line, text=match["said"])
 
 
 def _announced(lines: Sequence[Written]) -> Written | None:

@@ -141,6 +141,12 @@ GUARDS = ("trust_remote_code", "weights_only")
 """Security switches, which no rule advises to change."""
 COMPARED = (
     (
+        re.compile(
+            r"\brequires? (?:an? )?(?:Volta|Turing|Ampere|Ada|Hopper|Blackwell|sm_?\d)", re.I
+        ),
+        "Switch it off, as this GPU is older, or take a newer GPU. ",
+    ),
+    (
         re.compile(r"\bmultiple of\b|\bdivisible\b|\bcan(?:not|'t) be divided\b", re.I),
         "Choose sizes or a number of ranks that divide without a remainder. ",
     ),

@@ -38,6 +38,12 @@ def bare_model(case: Case) -> Step | None:
     match = ATTRIBUTE.match(case.message) if case.kind == "AttributeError" else None
     if match is not None and match["type"] in WRAPPERS:
         return _wrapped_model(case, match["type"], match["name"])
+    if match is not None and match["name"] == "module" and _asking(case) is None:
+        return Step(
+            'Take the model inside its wrapper if it has one, `getattr(model, "module", model)`, or'
+            f" wrap it before this line: here it is the bare `{match['type']}`, as in a run of one"
+            " process."
+        )
     if match is None or match["type"] in PLAIN or not OF_ENGINE.fullmatch(match["name"]):
         return None
     if re.search(r"Engine|Config|Plugin|Accelerator|Arguments|Optimizer|Namespace", match["type"]):
@@ -51,10 +57,15 @@ def bare_model(case: Case) -> Step | None:
     )
 
 
+def _asking(case: Case) -> str | None:
+    """The package that asks a module for what it lacks; None for the script."""
+    asking = [f for f in case.frames if not f.is_of("torch/nn/modules/module.py")][-1:]
+    return package_of_file(asking[0].file) if asking else None
+
+
 def _wrapped_model(case: Case, wrapper: str, name: str) -> Step | None:
     """A package that the script has handed a wrapper asks it for what only the model has."""
-    asking = [f for f in case.frames if not f.is_of("torch/nn/modules/module.py")][-1:]
-    package = package_of_file(asking[0].file) if asking else None
+    package = _asking(case)
     caller = case.users_frame
     if package in (None, PYTHON, MODEL_CODE) or caller is None:
         return None

@@ -145,7 +145,7 @@ def test_a_consequence_is_called_one(capsys: pytest.CaptureFixture[str], tmp_pat
     code, text = diagnosed(capsys, log)
     assert code == 1
     words = " ".join(text.split())
-    assert "waited for another rank, which may be the cause: look for the log of rank 2" in words
+    assert "another rank or process may be the cause: look for the log of rank 2" in words
     assert "1800000" not in words.split(" do ")[0]  # no other run's numbers
 
 

@@ -37,6 +37,14 @@ def test_a_training_is_lost(line: str, end: str) -> None:
     assert entry_of(judged(STEPS + lost + STEPS + end)) is None
 
 
+def test_a_gradient_is_lost_before_the_loss() -> None:
+    """The first step's loss comes from the weights as they were loaded."""
+    first = "{'loss': 1.0446, 'grad_norm': nan, 'learning_rate': 1e-08, 'epoch': 0.0}\n"
+    second = "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 2e-08, 'epoch': 0.01}\n"
+    assert entry_of(judged(first + second)) == LOST
+    assert entry_of(judged(first + first)) is None
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -202,6 +202,11 @@ def test_a_message_that_lacks_its_name_or_its_end(
         ("\u62a5\u9519\u4fe1\u606f\nbackend not set\n", "backend not set"),
         ("It works without errors:\nbackend not set\n", None),
         (f"I get this error:\nbackend not set\n{STEPS}", None),
+        (
+            f"\u8bad\u7ec3\u65f6\u51fa\u73b0\u95ee\u9898\uff1a{STARVED[12:]}\n\u600e\u4e48\u529e",
+            STARVED[12:],
+        ),
+        ("I get this error:\n1. run it\n", None),
         ("I get this error:\n$ torchrun train.py\n", None),
         ("WARNING: an error:\nbackend not set\n", None),
     ],
@@ -217,7 +222,7 @@ def test_what_a_person_announces_as_an_error(
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        ("(WorkerDict pid=804) LLVM ERROR: Failed to compute parent layout", "RuntimeError"),
+        ("(WorkerDict pid=804) LLVM ERROR: Failed to compute parent layout", "Abort"),
         (
             "[E s.cpp:7] The client socket has failed to connect to any network address of (6, 4).",
             "DistNetworkError",
@@ -229,3 +234,29 @@ def test_what_native_code_logs_as_its_end(line: str, kind: str, tmp_path: Path) 
     root = judged_as_pasted(line, tmp_path).root
     assert root is not None
     assert root.finding.record.exception.rpartition(".")[2] == kind
+
+
+CUT = """
+traceback : Traceback (most recent call last):
+    File "/zoo.py", line 3, in feed
+      gate.open()
+  KeeperError: the door stands open
+"""
+BEHEADED = """
+zoo/gates.py", line 3, in feed
+    gate.open()
+KeeperError: the door stands open
+"""
+DEBUGGED = """
+Exception has occurred: KeeperError       (note: full exception trace is shown but it is paused)
+the door stands open
+  File "/zoo.py", line 3, in feed
+"""
+
+
+@pytest.mark.parametrize("text", [CUT, BEHEADED, DEBUGGED], ids=["cut", "beheaded", "debugged"])
+def test_a_traceback_as_people_cut_it(text: str, tmp_path: Path) -> None:
+    """Its exception is found."""
+    root = judged_as_pasted(text.lstrip(), tmp_path).root
+    assert root is not None
+    assert root.finding.record.message.startswith("the door stands open")
