@@ -83,7 +83,7 @@ DISTRIBUTIONS = {
     **{name: row.distribution for name, row in OF_PACKAGE.items() if row.distribution},
 }
 """Distribution names of packages whose import name differs."""
-INSTALLED = re.compile(r"(?:.*/)?(?:(?:site|dist)-packages|\.\.\.)/(?P<package>\w+)")
+INSTALLED = re.compile(r"(?:.*/)?(?:(?:site|dist)-packages/|\.\.\./(?=.*/))(?P<package>\w+)")
 """Path of an installed module, possibly shortened to `...` by people and excerpts."""
 CHECKOUT = re.compile(
     rf"(?:.*?/)?(?P<package>{'|'.join(sorted(PACKAGES))})/(?!examples/|tests/|(?P=package)/)"

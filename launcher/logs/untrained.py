@@ -151,11 +151,13 @@ def _least(norms: Sequence[Number]) -> int:
 
 def _is_still(numbers: Sequence[Number], least: int) -> bool:
     """Whether so many last steps have the same number; several ranks may print the same step."""
-    steps = {
-        (found[0] if (found := COUNT.findall(line.text)) else line.number)
-        for line, _ in _same(numbers)
-    }
-    return len(steps) >= least
+    return len({_step_of(line) for line, _ in _same(numbers)}) >= least
+
+
+def _step_of(line: Written) -> object:
+    """The number of a line's step, or the line's; a part of an epoch stays the same."""
+    whole = (count for count in COUNT.findall(line.text) if "." not in count[0])
+    return next(whole, line.number)
 
 
 def _same(numbers: Sequence[Number]) -> list[Number]:

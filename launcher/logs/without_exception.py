@@ -69,6 +69,8 @@ INLINE = re.compile(
 COMMAND = re.compile(
     r"[$#>!*-]|\d+[.)] |(?:export|python[\d.]*|torchrun|deepspeed|accelerate|srun|bash|sh) "
 )
+WORDS_OF = re.compile(r"[A-Za-z]{2,}\W+[A-Za-z]{2,}|[\u4e00-\u9fff]{4}")
+"""Words of a message, not only numbers."""
 MOST_ANNOUNCED = 12
 """Maximum lines from an announced message to the end of the text."""
 PROMPT = re.compile(r"(?:\([\w.-]+\) )?(?:\[?[\w.-]+@[\w.-]+[^$#\n]{0,80})?[$#] \S")
@@ -120,8 +122,9 @@ def failures_by_message(reading: Reading, catalogue: Sequence[KnownFailure]) -> 
     for file, lines in reading.last_lines.items():
         if file in reading.ends or not lines:
             continue
-        announced = None if reading.events else _announced(lines)
-        quoted = [] if reading.events else [*_within(lines[-MOST_ANNOUNCED:])]
+        is_told = not (reading.events or any(STEP.search(line.text) for line in lines))
+        announced = _announced(lines) if is_told else None
+        quoted = [*_within(lines[-MOST_ANNOUNCED:])] if is_told else []
         for line in dict.fromkeys((lines[0], lines[-1], announced or lines[-1], *quoted)):
             if SPOKEN.search(line.text, 0, LONGEST_LINE):
                 continue
@@ -148,15 +151,15 @@ def _within(lines: Sequence[Written]) -> Iterator[Written]:
 def _announced(lines: Sequence[Written]) -> Written | None:
     """The line below somebody's words that announce an error, near the end of a text."""
     for above, line in pairwise(lines[-MOST_ANNOUNCED:]):
-        later = [each.text for each in lines if each.number > line.number]
+        later = (each.text for each in lines if each.number >= line.number)
         if (
             ANNOUNCED.search(above.text)
             and not (LOGGED.search(above.text) or GOES_WELL.search(above.text))
             and not SURELY_RAISED.match(above.text)
             and _is_of_failure(above.text)
-            and not (COMMAND.match(line.text) or LOGGED.match(line.text))
-            and _is_of_failure(line.text)
-            and not any(STEP.search(text) or HANDLED.search(text) for text in later)
+            and not COMMAND.match(line.text)
+            and WORDS_OF.search(line.text)
+            and not any(map(HANDLED.search, later))
         ):
             return line
     return None

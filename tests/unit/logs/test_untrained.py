@@ -37,6 +37,13 @@ def test_a_training_is_lost(line: str, end: str) -> None:
     assert entry_of(judged(STEPS + lost + STEPS + end)) is None
 
 
+def test_a_part_of_an_epoch_is_no_step() -> None:
+    """It stays the same in all of the last lines."""
+    line = "{{'loss': 0.0, 'grad_norm': 0.0, 'learning_rate': 9.99{}e-06, 'epoch': 0.0}}\n"
+    assert judged("".join(map(line.format, range(5)))).root is not None
+    assert judged("".join(map(line.format, range(4)))).root is None
+
+
 def test_a_gradient_is_lost_before_the_loss() -> None:
     """The first step's loss comes from the weights as they were loaded."""
     first = "{'loss': 1.0446, 'grad_norm': nan, 'learning_rate': 1e-08, 'epoch': 0.0}\n"

@@ -202,6 +202,12 @@ def test_a_message_that_lacks_its_name_or_its_end(
         ("\u62a5\u9519\u4fe1\u606f\nbackend not set\n", "backend not set"),
         ("It works without errors:\nbackend not set\n", None),
         (f"I get this error:\nbackend not set\n{STEPS}", None),
+        (f"{STEPS}Validation error\nmean over folds\n", None),
+        ("Validation error:\n0.31 0.29\n", None),
+        (
+            "I see this error:\n[W socket.cpp:6] The addresses can't be retrieved\n",
+            "[W socket.cpp:6] The addresses can't be retrieved",
+        ),
         (
             f"\u8bad\u7ec3\u65f6\u51fa\u73b0\u95ee\u9898\uff1a{STARVED[12:]}\n\u600e\u4e48\u529e",
             STARVED[12:],
