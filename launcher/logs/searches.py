@@ -21,7 +21,7 @@ NAMED = re.compile(r"(?<!\\)\(\?P<\w+>")
 BEGINNINGS = (
     r"Traceback \(most",
     r'File "[^"\n]+", line \d+',
-    r'\.py", line \d+, in ',
+    r'\.py", line \d+, in |File \S+\.py:\d+, in \w',
     rf"[A-Za-z](?:{KINDS})[\s`'\")*.,!?\]]*(?:$|[:\n\r(])",
     r"Exception ignored in|Error in atexit\._run",
     r"exitcode|exit code|return code|exited with|\*\*\* .{1,80} Error|rank +: \d+ \(local_rank",

@@ -33,7 +33,13 @@ CELL = re.compile(
     r"(?::(?P<line>\d+)|, line \d+)?(?:,? in (?:\w+\.)*(?P<function>\w+|<[^>]*>).*)?$"
 )
 """A frame in IPython's format."""
+OF_IPYTHON = re.compile(r"File \S+\.py:\d+, in \w")
+"""The beginning of such a frame, possibly of a traceback that lacks its header."""
 ARROW = re.compile(r"-+> *(?P<line>\d+) (?P<source>.*)")
+BELOW = re.compile(r" +\d+ +(?P<source>\S.*)")
+"""A source line after the one that an arrow points to."""
+WRITTEN = re.compile(r"raise (?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\((?P<text>.*)", re.DOTALL)
+LITERAL = re.compile(r"(?P<quote>['\"])(?P<said>.*?)(?P=quote)")
 ENDS_MESSAGE = re.compile(
     r"Traceback \(most|={10}|-{10}|\*{5}|\[\d{4}-\d\d-\d\d[ T]|\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d"
     r"|[IWEF]\d{3,4} \d\d:|\[[IWEF]\d{0,4} |(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)[: ]"
@@ -215,3 +221,18 @@ def _place(row: str, following: str) -> re.Match[str] | None:
     if BOX_PLACE.match(following):
         return None
     return BOX_PLACE.match(f"{row}{following}") or BOX_PLACE.match(f"{row} {following}")
+
+
+def goes_on(source: str) -> bool:
+    """Whether a statement that raises ends on a later line."""
+    return source.startswith("raise ") and source.count("(") > source.count(")")
+
+
+def as_written(frames: Sequence[Frame]) -> tuple[str, str] | None:
+    """The exception and the text of the last frame's statement, if it raises with a literal.
+
+    A copy of a traceback may end there, before the exception itself.
+    """
+    match = WRITTEN.match(frames[-1].source) if frames else None
+    said = "".join(part["said"] for part in LITERAL.finditer(match["text"])) if match else ""
+    return (match["kind"], said) if match and said else None

@@ -19,6 +19,7 @@ from .exception_lines import (
 from .traceback_parts import (
     ARROW,
     AT_EXIT,
+    BELOW,
     BOX_END,
     BOX_TOP,
     CELL,
@@ -29,9 +30,12 @@ from .traceback_parts import (
     INDENT,
     MOST_ROWS,
     NOTEBOOK,
+    OF_IPYTHON,
     Group,
     Message,
+    as_written,
     frames_in,
+    goes_on,
     row_of,
 )
 
@@ -156,6 +160,9 @@ class Tracebacks:
             self._frame(Frame(place["file"], int(place["line"]), function, ""))
             self.placed, self.margin = number, len(text) - len(text.lstrip())
             return True
+        if OF_IPYTHON.match(text) and not self.is_open:
+            self._open(number)
+            self.is_notebook = True
         if ended := LAST_WORDS.match(text):
             self._open(number)
             self._raise(number, ended["kind"].replace("::", "."), ended[0])
@@ -181,6 +188,8 @@ class Tracebacks:
         """Completes an unfinished exception at the end."""
         if self.box is not None:
             self._unbox()
+        if self.message is None and self.is_open and (raised := as_written(self.frames)):
+            self._raise(self.placed, *raised)
         if self.message is not None:
             self._close()
         else:
@@ -236,8 +245,13 @@ class Tracebacks:
             return True
         if (arrow := ARROW.match(text)) and self.frames:
             frame = self.frames[-1]
-            self.frames[-1] = replace(frame, line=int(arrow["line"]), source=arrow["source"])
+            self.frames[-1] = replace(
+                frame, line=int(arrow["line"]), source=arrow["source"].strip()
+            )
             return True
+        if self.frames and goes_on(self.frames[-1].source) and (below := BELOW.match(text)):
+            frame = self.frames[-1]
+            self.frames[-1] = replace(frame, source=f"{frame.source}{below['source']}")
         return text[0] == " "
 
     def _frame(self, frame: Frame) -> None:

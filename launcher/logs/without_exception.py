@@ -122,7 +122,9 @@ def failures_by_message(reading: Reading, catalogue: Sequence[KnownFailure]) -> 
     for file, lines in reading.last_lines.items():
         if file in reading.ends or not lines:
             continue
-        is_told = not (reading.events or any(STEP.search(line.text) for line in lines))
+        is_told = not (
+            reading.events or reading.cut or any(STEP.search(line.text) for line in lines)
+        )
         announced = _announced(lines) if is_told else None
         quoted = [*_within(lines[-MOST_ANNOUNCED:])] if is_told else []
         for line in dict.fromkeys((lines[0], lines[-1], announced or lines[-1], *quoted)):

@@ -258,9 +258,30 @@ Exception has occurred: KeeperError       (note: full exception trace is shown b
 the door stands open
   File "/zoo.py", line 3, in feed
 """
+NOTEBOOK = """
+I am getting the following error:
+
+File ~/env/lib/python3.8/site-packages/zoo/gates.py:123, in feed(gate, animals)
+    118 import os
+    122 if gate.is_open:
+--> 123     raise KeeperError(
+    124         "the door stands open, "
+    125         "so close it."
+    126     )
+    127 feed_all()
+"""
+TRUNCATED = """
+Traceback (most recent call last):
+  File "/zoo.py", line 3, in feed
+    raise KeeperError("the door stands open")
+"""
 
 
-@pytest.mark.parametrize("text", [CUT, BEHEADED, DEBUGGED], ids=["cut", "beheaded", "debugged"])
+@pytest.mark.parametrize(
+    "text",
+    [CUT, BEHEADED, DEBUGGED, NOTEBOOK, TRUNCATED],
+    ids=["cut", "beheaded", "debugged", "notebook", "truncated"],
+)
 def test_a_traceback_as_people_cut_it(text: str, tmp_path: Path) -> None:
     """Its exception is found."""
     root = judged_as_pasted(text.lstrip(), tmp_path).root
