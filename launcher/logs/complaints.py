@@ -39,7 +39,7 @@ REJECTED = re.compile(
     r"|^(?:[Ee]rror: )?unknown (?:shorthand )?flag: |^mpi(?:run|exec): Error: unknown option"
     r"|^(?:sbatch|srun|salloc): (?:error|fatal): (?:Unable to (?:allocate|create)|CPU binding"
     r"|Batch job submission|[Ii]nvalid |Task launch for|[Tt]ask \S+ launch failed"
-    r"|Application launch|Memory specification|Requested )"
+    r"|Application launch|Memory specification|Requested |Munge encode failed)"
     r"|^docker: Error response from daemon: |nvidia-container-cli: \w+ error: "
     r"|\bFailedScheduling\b.*\bnodes are available: "
     r"|^slurmstepd: error: (?:pyxis: (?:child|failed|couldn't)|execve\(\): )"

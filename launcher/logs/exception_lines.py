@@ -56,6 +56,7 @@ UNTYPED = {
     r"mat1 and mat2 shapes cannot be multiplied": "RuntimeError",
     r"(?:\w+\.)*\w+\(\) got an unexpected keyword argument '\w+'": "TypeError",
     r"NCCL error in: \S+:\d+, .*NCCL version \d": "torch.distributed.DistBackendError",
+    r"Error\(s\) in loading state_dict for \w+:": "RuntimeError",
     r"[45]\d\d (?:Client|Server) Error: .* for url: ": "requests.exceptions.HTTPError",
 }
 """Messages logged without the type that Python raises them with: TORCH_CHECK in
@@ -196,14 +197,15 @@ def _spoken(text: str) -> BareException | None:
     if not message and len(header) > MOST_NAMED:
         return None
     cut = _closing(message, header[-1:]) if header[-1:] in CLOSING else None
+    is_quoted = cut is not None
     if cut is None:
         cut = end.start() if (end := PROSE.search(message)) else len(message)
-    parts = message[:cut], message[cut:].strip()
-    if HANDLED.search(parts[1]):
+    said, after = message[:cut], message[cut:].strip()
+    if HANDLED.search(after):
         return None
-    return BareException(
-        match["kind"], "\n".join(filter(None, parts)), rank=rank_in(header), is_spoken=True
-    )
+    if after and not is_quoted:
+        said = f"{said}\n{after}"
+    return BareException(match["kind"], said.rstrip(), rank=rank_in(header), is_spoken=True)
 
 
 def _closing(text: str, opening: str) -> int | None:

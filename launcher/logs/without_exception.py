@@ -43,7 +43,7 @@ WAITS = re.compile(
 NUMBER = re.compile(r"\d[\w.:,]*")
 OFTEN = 3
 """Minimum repetitions, with other times, of what a run waits for."""
-LOGGED = re.compile(r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN\w*|ERROR)\b|[{}=]|^\W*\[|^\s*#")
+LOGGED = re.compile(r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN\w*|ERROR)\b|[{}]|=.*=|^\W*\[|^\s*#")
 """Words of a program instead."""
 OF_ERROR = (
     r"(?:\b(?:errors?|exceptions?|crash\w*|fail(?:s|ed|ing|ure)?)\b"
@@ -62,7 +62,8 @@ GOES_WELL = re.compile(
 )
 """Words of a sentence on what went well."""
 INLINE = re.compile(
-    rf"(?:{OF_ERROR}|\bproblem|\u95ee\u9898)[^:\uff1a]{{0,20}}[:\uff1a]\s*(?P<said>\S.{{20,}})",
+    rf"(?:{OF_ERROR}|\bproblem|\u95ee\u9898)(?:[^:\uff1a]{{0,20}}[:\uff1a]\s*(?P<said>\S.{{20,}})"
+    r"|[^:\uff1a]{0,40}?(?P<attribute>'\w+' object has no attribute '\w+'))",
     re.IGNORECASE,
 )
 """The same with the message on its line."""
@@ -71,6 +72,8 @@ COMMAND = re.compile(
 )
 WORDS_OF = re.compile(r"[A-Za-z]{2,}\W+[A-Za-z]{2,}|[\u4e00-\u9fff]{4}")
 """Words of a message, not only numbers."""
+DRAWN = re.compile(r"^[\W_]*$|^\W*```\w*$")
+"""Rules, and the marks around code."""
 MOST_ANNOUNCED = 12
 """Maximum lines from an announced message to the end of the text."""
 PROMPT = re.compile(r"(?:\([\w.-]+\) )?(?:\[?[\w.-]+@[\w.-]+[^$#\n]{0,80})?[$#] \S")
@@ -146,13 +149,14 @@ def _within(lines: Sequence[Written]) -> Iterator[Written]:
     for line in lines:
         match = INLINE.search(line.text)
         said = match is not None and match.start() > 0 and not HANDLED.search(line.text)
-        if match and said and not LOGGED.search(line.text[: match.start("said")]):
-            yield replace(line, text=match["said"])
+        if match and said and not LOGGED.search(line.text[: match.start()]):
+            yield replace(line, text=match["attribute"] or match["said"])
 
 
 def _announced(lines: Sequence[Written]) -> Written | None:
     """The line below somebody's words that announce an error, near the end of a text."""
-    for above, line in pairwise(lines[-MOST_ANNOUNCED:]):
+    told = [line for line in lines[-MOST_ANNOUNCED:] if not DRAWN.match(line.text)]
+    for above, line in pairwise(told):
         later = (each.text for each in lines if each.number >= line.number)
         if (
             ANNOUNCED.search(above.text)

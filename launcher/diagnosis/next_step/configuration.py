@@ -23,8 +23,12 @@ ASKED = re.compile(
     r"(?:[= ]\S+)?)"
 )
 """Requests for resources in a job script."""
+OF_TASK = (
+    r"SLURM_(?:PROCID|LOCALID|N?TASKS\w*|NPROCS|NODEID|N?NODES|NODELIST|JOB_?\w+|STEP\w*|GPUS\w*"
+    r"|CPUS\w*|LAUNCH_\w+|SUBMIT_\w+|PROCESS_\w+|NODE_\w+)\Z"
+)
 SETTERS = (
-    (r"SLURM_", "`srun`"),
+    (OF_TASK, "`srun`"),
     (r"(?:LOCAL_)?RANK\Z|(?:LOCAL_)?WORLD_SIZE\Z|MASTER_(?:ADDR|PORT)\Z", "`torchrun`"),
 )
 """Launchers by prefixes of the variables they set."""

@@ -130,6 +130,12 @@ OF_SHELL = (
         " it inherits a binding to CPUs that its step doesn't have.",
     ),
     Refusal(
+        r"\bMunge encode failed\b",
+        "Start munge on this node (`systemctl start munge`; a container needs its socket below"
+        " /var/run/munge), since Slurm logs in by it. Or, on a machine outside of the cluster,"
+        " start the script by `torchrun` instead of `srun`.",
+    ),
+    Refusal(
         r"\b(?:srun|sbatch|salloc): (?:error|fatal): Memory specification (?P<why>.+)$",
         "Ask for less memory (`--mem`, `--mem-per-cpu`, `--mem-per-gpu`), or leave it to Slurm: no"
         " node of the partition has as much (`sinfo -o '%P %D %m'` shows it in MB), or its limit is"

@@ -11,7 +11,8 @@ from ...core.quotation import shortened
 from ...evidence.failure_record import Frame
 from ...system.redaction import redacted
 from .instruction import INSTRUCTION, REQUIREMENT
-from .meanings import MEANINGS, MEANINGS_OF_VALUES, NAME, Meaning
+from .meanings import MEANINGS
+from .meanings_of_values import MEANINGS_OF_VALUES, NAME, Meaning
 from .step import Basis, Case, Step, filled
 
 GENERAL = "Print the values in this line just before it; the message shows which of them is wrong."

@@ -13,7 +13,10 @@ from ...evidence.failure_record import FailureRecord, Frame, Raised
 from ...frameworks.framework import FrameworkRow
 from ...frameworks.registry import FRAMEWORKS
 
-HANDED_ON = re.compile(r"Caught \w+ in (?:DataLoader worker process|pin memory thread|replica)")
+HANDED_ON = re.compile(
+    r"Caught \w+ in (?:DataLoader worker process|pin memory thread|replica)"
+    r"|(?s:.*)-- Process \d+ terminated with the following error:$"
+)
 """Prefix of torch's message for an exception of another process or thread."""
 RERAISED = ("raise self._value", "raise self._exception")
 """Lines of Python's pools that re-raise a worker's exception."""

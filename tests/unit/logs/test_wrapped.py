@@ -213,6 +213,13 @@ def test_a_message_that_lacks_its_name_or_its_end(
             STARVED[12:],
         ),
         ("I get this error:\n1. run it\n", None),
+        ("I get this error:\n-----\nbackend not set\n-----\n", "backend not set"),
+        (
+            "The error is- 'DistributedDataParallel' object has no attribute 'config'.\nWhat?\n",
+            "'DistributedDataParallel' object has no attribute 'config'",
+        ),
+        ("it fails: exits with return code = -7\n", "it fails: exits with return code = -7"),
+        ("`KeyError: the door` when it opens. It is smaller than mine.\n", "the door"),
         ("I get this error:\n$ torchrun train.py\n", None),
         ("WARNING: an error:\nbackend not set\n", None),
     ],
