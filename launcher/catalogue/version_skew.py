@@ -58,6 +58,8 @@ OF_ENGINE = re.compile(
     r"|set_gradient_accumulation_boundary|gradient_accumulation_steps|get_global_grad_norm"
 )
 """Methods of DeepSpeedEngine alone (deepspeed/runtime/engine.py)."""
+NO_MODEL = re.compile(r"Engine|Config|Plugin|Accelerator|Arguments|Optimizer|Namespace|State")
+"""Parts of names of classes that are no models."""
 KIND = re.compile(r"[A-Z][a-z]+\Z")
 """The last word of a class's name, which classes of one kind share."""
 OF_MODEL = re.compile(r"\w+(?:Config|Tokenizer(?:Fast)?|Processor|Cache|ForCausalLM|Model)\Z")
@@ -270,7 +272,7 @@ def _of_attribute(message: str, frames: Sequence[Frame]) -> Skew | None:
         # Within a package, a circular import looks the same.
         return skew if skew and skew.kind is not Wanting.SAME else None
     if match := OF_OBJECT.match(message):
-        if OF_ENGINE.fullmatch(match["name"]):
+        if OF_ENGINE.fullmatch(match["name"]) and not NO_MODEL.search(match["class"]):
             return None  # the bare model was handed over
         package = package_of_class(match["class"], match["name"], frames)
         caller = package_of_file(callers[-1].file)

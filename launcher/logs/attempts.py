@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..evidence.failure_record import FailureRecord
-from .exception_lines import HANDLED
+from .exception_lines import CONTINUES, HANDLED, ON_ONE
 from .hidden_causes import unhidden
 from .launcher_messages import Death, is_users
 from .progress_signs import STEP, SUMMARY, Written
@@ -273,7 +273,10 @@ def _is_handled(event: Evidence, after: Sequence[str]) -> bool:
     """
     lines = event.record.message.splitlines()[0 if event.is_bare else 1 :]
     near = *lines[-1:], next(filter(str.strip, after), "")
-    return any(map(HANDLED.search, near))
+    return any(
+        HANDLED.search(line) or (CONTINUES.search(line) and not ON_ONE.search(line))
+        for line in near
+    )
 
 
 class Progress:

@@ -45,7 +45,6 @@ REJECTED = re.compile(
     r"|^slurmstepd: error: (?:pyxis: (?:child|failed|couldn't)|execve\(\): )"
     r"|^ERROR: No matching distribution found for |^There are not enough slots available "
     r"|(?:^|: )(?:Host key verification failed\.|Permission denied \(publickey)"
-    r"|^Error: failed to run .*, exception: "
     r"|: line \d+: (?:syntax error|unexpected EOF)"
 )
 """A refusal before Python begins: a program's of its command line, or a scheduler's, container

@@ -103,8 +103,8 @@ OF_CODE = re.compile(
 HAPPENS = re.compile(
     r"\b(?:fail(?:s|ed|ing|ure)?|errors?|exceptions?|raises|raised|throws|threw|crash\w*|got|gets?"
     r"|getting|see|seeing|hits?|encounter\w*|receiv\w*|occur\w*|stop(?:s|ped)|dies|died|abort\w*|exits"
-    r"|exited|caused|shows|says|lead(?:s|ing)?|led|results?|resulted|gives?|gave|giving|prints?"
-    r"|printed|produces?|returns|returned|runs? into|ran into|facing|faced|reports|reported)\b"
+    r"|exited|caused|shows|says|lead(?:s|ing)? to|led to|result(?:s|ed) in"
+    r"|runs? into|ran into|facing|faced)\b"
     r"|\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38|\u51fa\u73b0|\u9047\u5230|\u629b\u51fa|\u63d0\u793a"
     r"|\u5931\u8d25|: *$",
     re.IGNORECASE,
@@ -119,13 +119,17 @@ CLOSING = {"`": "`", '"': '"', "'": "'", "(": ")", "[": "]"}
 HANDLED = re.compile(
     r"\b(?:will be (?:\w+ )?(?:skipped|selected)|skipp(?:ed|ing)|falling back|retrying"
     r"|ignoring (?:this|it)|trying (?:again|anew)|thrown while requesting"
-    r"|using \S+(?: \S+){0,4} instead"
-    r"|(?:it|training|everything)(?: still)? (?:trains|continues|goes on|works)"
-    r" (?:fine|normally|well))\b"
-    r"|\u80fd(?:\u591f)?\u6b63\u5e38\u8bad\u7ec3|\u8bad\u7ec3(?:\u662f|\u8fd8\u662f)?\u6b63\u5e38",
+    r"|using \S+(?: \S+){0,4} instead)\b",
     re.IGNORECASE,
 )
-"""Words of a program that continues after an exception, or of a person who reports so."""
+"""Words of a program that continues after an exception."""
+CONTINUES = re.compile(
+    r"\btraining (?:still )?(?:continues|goes on|keeps going)\b"
+    r"|\u80fd(?:\u591f)?\u6b63\u5e38\u8bad\u7ec3",
+    re.IGNORECASE,
+)
+ON_ONE = re.compile(r"\b(?:gpus?|cards?|single|one|nodes?)\b|[\u5361\u5355]", re.IGNORECASE)
+"""Words of a person below an exception: that the training goes on, or of another run that does."""
 PARTING = re.compile(r"(?<=[:\]|)\d-]) +")
 MARKS = "`*_\"'>([ \t"
 MOST_PARTS, MOST_NAMED = 10, 80

@@ -146,7 +146,7 @@ class FileEvidence:
         if is_start:
             self.close()
             self._void_end(number)
-        if self.is_over and (is_start or IS_RESUMED.search(text)):
+        if self.is_over and (is_start or (self.is_cancelled and IS_RESUMED.search(text))):
             self.close()
             self._begin()
         if CANCELLED.search(text):

@@ -29,7 +29,7 @@ STARTS = (
 """Lines of a launcher that starts or restarts."""
 RESUMES = (
     r"\b[Rr]estor(?:ed|ing) (?:all )?states from",  # Lightning
-    r"\b[Rr]esum(?:ed|ing) (?:training )?(?:from|at) |\bLoading checkpoint from ",
+    r"\b[Rr]esum(?:ed|ing) (?:training )?(?:from|at) ",
 )
 """Lines of a training that goes on from a checkpoint, which after an attempt's end begins one."""
 ENDS = (

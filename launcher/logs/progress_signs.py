@@ -38,7 +38,10 @@ COUNT = re.compile(
 """The number that identifies signs of the same step on several ranks."""
 SUMMARY = "wandb: "
 """A tracker's final summary, which isn't progress."""
-NO_PROGRESS = re.compile(rf"{SUMMARY}|(?:\(\S+\) )?\S+@\S+[$#] |\S+\.(?:ckpt|pth?)\b")
+NO_PROGRESS = re.compile(
+    rf"{SUMMARY}|(?:\([\w.-]+\) )?\[?[\w.-]{{1,40}}@[\w.:~/ -]{{1,120}}\]?[$#] "
+    r"|[^\s@]{1,200}\.(?:ckpt|pth?)\b"
+)
 """Beginnings of lines that aren't progress: a summary, a shell's prompt, a file in a listing."""
 ENDINGS = (
     r"\b(?:[Dd]one|[Ff]inished|[Cc]ompleted)\b[^\n\r]{0,40}\b(?:in|after|reached) \d"
@@ -58,7 +61,7 @@ OF_TOTAL = re.compile(
 )
 OF_MEGATRON = re.compile(r"\biteration +(\d+)/ +(\d+) \|")
 """Megatron's line of a step, which also counts skipped iterations."""
-EVALUATES = re.compile(r"\b(?:[Ee]valuat|[Vv]alidation\b)")
+EVALUATES = re.compile(r"\W*(?:[Ee]valuat|[Vv]alidation\b)")
 SAVED = re.compile(r"\b(?:saved|written|wrote|exported|uploaded|pushed)\b", re.IGNORECASE)
 FINAL = re.compile(r"\bfinal\b", re.IGNORECASE)
 UNIT = r"(?:steps|epochs|iterations|updates)"
@@ -130,7 +133,7 @@ def reported_end(lines: Sequence[Written]) -> Written | None:
             has_trained = True
         if whole := OF_MEGATRON.search(line.text):
             is_last = whole[1] == whole[2]
-        if is_sure and EVALUATES.search(line.text):
+        if is_sure and EVALUATES.match(line.text):
             continue  # an evaluation after the end
         is_doubtful = DOUBT.search(line.text) and not HARMLESS.search(line.text)
         has_saved = SAVED.search(line.text) and (is_last or FINAL.search(line.text))

@@ -18,7 +18,7 @@ from .prefixes import FilePrefixes, unfolded
 from .progress_signs import MOST, Written, reported_end
 from .searches import searches_for
 from .sources import Resumed, Source
-from .untrained import jumped_on_resume, lost_loss, nothing_learned
+from .untrained import lost_loss, nothing_learned
 
 MOST_STREAMS = 1024
 HEAD, OPENING = 1 << 16, 1 << 10
@@ -125,7 +125,7 @@ class _File:
         evidence.reading.last_lines[self.name] = tuple(written[-MOST_LAST:])
         if (lost := lost_loss(written)) is not None:
             evidence.reading.events.append(_with_tail(lost, written))
-        elif (still := nothing_learned(written) or jumped_on_resume(whole)) is not None:
+        elif (still := nothing_learned(written)) is not None:
             evidence.reading.untrained.append(_with_tail(still, written))
         if (end := reported_end(written)) and self.name not in evidence.reading.ends:
             evidence.reading.ends[self.name] = End(end)

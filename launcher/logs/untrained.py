@@ -38,14 +38,6 @@ REWARD = re.compile(r"\b(?:reward|advantage|completion|kl)", re.IGNORECASE)
 """Words beside numbers that are zero by their definition while all rewards are equal (GRPO)."""
 OVERFLOW = re.compile(r"overflow|skipping step", re.IGNORECASE)
 """Words of a loss scaler that still looks for its scale, whose steps have no gradient."""
-LOADED = re.compile(r"\b(?:loaded|resum(?:ed?|ing))\b.*\bcheckpoint\b", re.IGNORECASE)
-"""A line on the checkpoint from which a training goes on."""
-STEP_NUMBER = re.compile(
-    r"\b(?:step|iter(?:ation)?)\b['\"]?[ =:#]{1,12}(?P<step>\d+)|(?<![\w.])(?P<done>\d+)/\d+ \[",
-    re.IGNORECASE,
-)
-JUMP, HIGHER = 3, 1.0
-"""How many times, and how much higher than before a loss is that wasn't resumed."""
 Number = tuple[Written, str]
 """A line, and the number in it."""
 TRAINS = re.compile(rf"{STEPS}|(?:^|[\n\r]) *(?:Train: +)?\d+%\|")
@@ -77,7 +69,9 @@ def lost_loss(lines: Sequence[Written]) -> Evidence | None:
     lost = [line for line, _ in takewhile(lambda pair: _has_none(*pair), reversed(losses))]
     if len(lost) < LEAST_LOST or not _is_lost(*losses[-1]):
         return None
-    first = lost[-1]
+    first = next(
+        line for line, loss in losses if line.number >= lost[-1].number and _is_lost(line, loss)
+    )
     return _evidence(first, f"the loss is not a number, from line {first.number} to the end")
 
 
@@ -121,29 +115,6 @@ def nothing_learned(lines: Sequence[Written]) -> Evidence | None:
     return _first_same(LOSS, losses) if is_shown else None
 
 
-def jumped_on_resume(lines: Sequence[Written]) -> Evidence | None:
-    """Evidence that the loss is much higher in the steps after a resume than before."""
-    place = next((at for at, line in enumerate(lines) if LOADED.search(line.text)), 0)
-    before, after = _numbered(lines[:place]), _numbered(lines[place:])
-    if not before or len(after) < LEAST_LOST or after[0][1] <= 1:
-        return None
-    last = before[-1][2]
-    if min(loss for *_, loss in after) < max(JUMP * last, last + HIGHER):
-        return None
-    line, _, loss = after[0]
-    return _evidence(line, f"after the resume the loss jumps (to {loss:g}, from {last:g} before)")
-
-
-def _numbered(lines: Sequence[Written]) -> list[tuple[Written, int, float]]:
-    """The lines with a step's number and its training loss."""
-    found = ((line, STEP_NUMBER.search(line.text), _training_loss(line.text)) for line in lines)
-    return [
-        (line, int(count["step"] or count["done"]), float(loss["value"]))
-        for line, count, loss in found
-        if count and loss
-    ]
-
-
 def _least(norms: Sequence[Number]) -> int:
     """The steps with a gradient of zero that prove something."""
     return MANY if REWARD.search(norms[-1][0].text) else LEAST
@@ -155,9 +126,10 @@ def _is_still(numbers: Sequence[Number], least: int) -> bool:
 
 
 def _step_of(line: Written) -> object:
-    """The number of a line's step, or the line's; a part of an epoch stays the same."""
-    whole = (count for count in COUNT.findall(line.text) if "." not in count[0])
-    return next(whole, line.number)
+    """The number of a line's step, or its text: a part of an epoch stays the same in many steps."""
+    counts = COUNT.findall(line.text)
+    whole = (count for count in counts if "." not in count[0])
+    return next(whole, line.text if counts else line.number)
 
 
 def _same(numbers: Sequence[Number]) -> list[Number]:

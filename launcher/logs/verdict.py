@@ -21,7 +21,7 @@ from .exception_lines import SEVERE
 from .interleaved import with_interleaved
 from .judgement import BreakOff, Failure, Judgement, Verdict, without_aborts, without_copies
 from .launcher_messages import is_of_another
-from .progress_signs import STEP, TRAINING, last_activity, reported_end
+from .progress_signs import IS_PROGRESS, STEP, TRAINING, last_activity, reported_end
 from .without_exception import (
     before_stop,
     failures_by_message,
@@ -99,10 +99,9 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
 def _is_after_end(failure: Failure, reading: Reading) -> bool:
     """Whether a failure came after the training's end: while cleaning up, or as a peer had left.
 
-    A process that torch has seen exit by itself had come to its script's end.
+    A process that trained, and that torch has seen exit, aborts after its script's end.
     """
     record = failure.finding.record
-    is_native = record.signal is not None or record.exception.startswith("c10.")
     functions = {frame.function for frame in record.frames}
     has_lost_peer = _is_consequence(failure) and PEER_LEFT.search(record.message)
     lines = [
@@ -110,8 +109,15 @@ def _is_after_end(failure: Failure, reading: Reading) -> bool:
         for line in reading.last_lines.get(failure.evidence.file, ())
         if line.number < failure.evidence.lines[0][0]
     ]
-    if is_native and any(EXITS.lines.search(line.text) for line in lines):
-        return True
+    if record.exception.startswith("c10.") and not _is_consequence(failure):
+        exits = (
+            place
+            for place, line in enumerate(lines)
+            if record.rank in (None, line.rank) and EXITS.lines.search(line.text)
+        )
+        ran = lines[: next(exits, 0)]
+        has_failed = any(SEVERE.search(line.text) for line in ran)
+        return not has_failed and any(IS_PROGRESS.search(line.text) for line in ran)
     if not (has_lost_peer or (record.frames and any(map(CLEANUP.search, functions)))):
         return False
     traced = [place for place, line in enumerate(lines) if TRACEBACK in line.text]

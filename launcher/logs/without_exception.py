@@ -49,14 +49,20 @@ OF_ERROR = (
     r"(?:\b(?:errors?|exceptions?|crash\w*|fail(?:s|ed|ing|ure)?)\b"
     r"|\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38)"
 )
+OF_PERSON = (
+    r"\b(?:message|I|I'm|we|my|our|get|got|getting|met|see|following|this|below|here|encounter\w*"
+    r"|receiv\w*)\b"
+)
 ANNOUNCED = re.compile(
-    rf"{OF_ERROR}[^:\uff1a]{{0,40}}[:\uff1a]\s*$|^\W*(?:\w+ ){{0,3}}(?:errors?|exceptions?)\W*$"
+    rf"{OF_PERSON}.*{OF_ERROR}[^:\uff1a]{{0,40}}[:\uff1a]\s*$"
+    r"|(?:\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38)[^:\uff1a]{0,40}[:\uff1a]\s*$"
+    r"|^\W*(?:(?:the|full|main) )?(?:error|exception)s?(?: (?:message|log|output))?\W*$"
     r"|(?:\u62a5\u9519|\u9519\u8bef)(?:\u4fe1\u606f|\u5982\u4e0b)?\W*$",
     re.IGNORECASE,
 )
-"""A sentence with a colon, or a heading, above the message of an error."""
+"""A person's sentence with a colon, or a heading, above the message of an error."""
 GOES_WELL = re.compile(
-    r"\b(?:not? (?:an )?errors?|success\w*|works|finish\w*|complet\w*)\b"
+    r"\b(?:0|without|not? (?:an )?errors?|success\w*|works|finish\w*|complet\w*)\b"
     r"|\u6210\u529f|\u6b63\u5e38|\u5b8c\u6210",
     re.IGNORECASE,
 )
@@ -68,7 +74,7 @@ INLINE = re.compile(
 )
 """The same with the message on its line."""
 COMMAND = re.compile(
-    r"[$#>!*-]|\d+[.)] |(?:export|python[\d.]*|torchrun|deepspeed|accelerate|srun|bash|sh) "
+    r"[$#!*-]|>>> |\d+[.)] |(?:export|python[\d.]*|torchrun|deepspeed|accelerate|srun|bash|sh) "
 )
 WORDS_OF = re.compile(r"[A-Za-z]{2,}\W+[A-Za-z]{2,}|[\u4e00-\u9fff]{4}")
 """Words of a message, not only numbers."""
@@ -78,10 +84,6 @@ MOST_ANNOUNCED = 12
 """Maximum lines from an announced message to the end of the text."""
 PROMPT = re.compile(r"(?:\([\w.-]+\) )?(?:\[?[\w.-]+@[\w.-]+[^$#\n]{0,80})?[$#] \S")
 """A shell's prompt with the next command."""
-LOGIN = re.compile(r"^Error: failed to run .*, exception: |Permission denied \(publickey")
-"""A login on another node that was refused."""
-NOTICED = re.compile(r"\bjob may be (?:suspended|hung|stuck)\b", re.IGNORECASE)
-"""A platform's notice of a run that stands still."""
 DOUBTED = re.compile(r"\b(?:may|might|can|could|avoid|if|seems?|looks?)\b|\?\?", re.IGNORECASE)
 
 
@@ -126,7 +128,10 @@ def failures_by_message(reading: Reading, catalogue: Sequence[KnownFailure]) -> 
         if file in reading.ends or not lines:
             continue
         is_told = not (
-            reading.events or reading.cut or any(STEP.search(line.text) for line in lines)
+            reading.events
+            or reading.deaths
+            or reading.cut
+            or any(STEP.search(line.text) for line in lines)
         )
         announced = _announced(lines) if is_told else None
         quoted = [*_within(lines[-MOST_ANNOUNCED:])] if is_told else []
@@ -147,7 +152,7 @@ def failures_by_message(reading: Reading, catalogue: Sequence[KnownFailure]) -> 
 def _within(lines: Sequence[Written]) -> Iterator[Written]:
     """The texts that somebody's words announce as an error, in the same line."""
     for line in lines:
-        match = INLINE.search(line.text)
+        match = INLINE.search(line.text, 0, LONGEST_LINE)
         said = match is not None and match.start() > 0 and not HANDLED.search(line.text)
         if match and said and not LOGGED.search(line.text[: match.start()]):
             yield replace(line, text=match["attribute"] or match["said"])
@@ -159,7 +164,8 @@ def _announced(lines: Sequence[Written]) -> Written | None:
     for above, line in pairwise(told):
         later = (each.text for each in lines if each.number >= line.number)
         if (
-            ANNOUNCED.search(above.text)
+            len(above.text) < LONGEST_LINE
+            and ANNOUNCED.search(above.text)
             and not (LOGGED.search(above.text) or GOES_WELL.search(above.text))
             and not SURELY_RAISED.match(above.text)
             and _is_of_failure(above.text)
@@ -263,10 +269,6 @@ def _refusals(reading: Reading) -> Iterator[Written]:
     for file, lines in reading.last_lines.items():
         if file not in reading.ends and not any(STEP.search(line.text) for line in lines):
             yield from _refusal_in(lines)
-            # before the launcher that then waits for the other node
-            opening = reading.first_lines.get(file, ())
-            logins = (line for line in opening if line not in lines and LOGIN.search(line.text))
-            yield from (replace(line, rank=None) for line in islice(logins, 1))
 
 
 def _refusal_in(lines: Sequence[Written]) -> Iterator[Written]:
@@ -320,7 +322,6 @@ def _users_words(first: Sequence[Written], last: Sequence[Written]) -> Written |
     has_steps = any(STEP.search(line.text) for line in last)
     for line in (*last[-AROUND:], *first[:AROUND]):
         is_prose = not LOGGED.search(line.text) and not DOUBTED.search(line.text)
-        is_prose = is_prose or NOTICED.search(line.text) is not None
         complaint = complaint_in(line.text) if is_prose else None
         if complaint and (line in last[-AROUND:] or complaint.is_of_steps or not has_steps):
             return line

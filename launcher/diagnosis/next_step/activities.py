@@ -42,11 +42,11 @@ NCCL = _activity(
 EXITS = _activity(
     r"\bprocess group has NOT been destroyed before we destruct"
     r"|\bdestroy_process_group\(\) was not called before program exit",
-    "as a process exits by itself",
-    "see what still runs (`ps`): the script had come to its end. The line is torch's note that it"
-    " didn't call `destroy_process_group()`, which is harmless.",
+    "as a process exits",
+    "see what still runs (`ps`): this process was exiting. The line is torch's note that it didn't"
+    " call `destroy_process_group()`, and no error; why it exits is above it.",
 )
-"""What torch writes at a normal exit (ProcessGroupNCCL.cpp)."""
+"""What torch writes as a process exits (ProcessGroupNCCL.cpp)."""
 ACTIVITIES = (
     NCCL,
     EXITS,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...core.quantities import noun_of
 from .activities import activity_in
 from .step import Basis, Case, Step
 
@@ -25,12 +24,11 @@ STANDS = re.compile(
     r"|\bnothing (?:more |else )?(?:is|gets|was) (?:printed|logged|happening)\b"
     r"|\bnothing (?:more|else|happens)\b(?=[.,;]| happens|$)"
     r"|\bno (?:further|more) (?:output|progress)\b"
-    r"|\bjob may be (?:suspended|hung|stuck)\b|卡住|卡死|一直卡|没有任何(?:输出|反应|日志)|不动了",
+    r"|卡住|卡死|一直卡|没有任何(?:输出|反应|日志)|不动了",
     re.IGNORECASE,
 )
 
 
-IN_EPOCH = re.compile(r"\brank\W{0,3}(?P<rank>\d+)\W{1,4}epoch\W{0,3}(?P<epoch>\d+)", re.IGNORECASE)
 BESIDE_SRUN = re.compile(r"`?srun`? command is available on your system but is not used")
 """Lightning's warning within a job of Slurm."""
 UNDER_SLURM = (
@@ -149,27 +147,10 @@ def complaint_in(text: str) -> Complaint | None:
     return next((each for each in COMPLAINTS if each.words.search(text)), None)
 
 
-def _epochs_apart(case: Case) -> str:
-    """The advice if the last lines of the ranks are from two epochs; otherwise empty."""
-    last = {match["rank"]: match["epoch"] for match in IN_EPOCH.finditer(case.around)}
-    epochs = sorted(set(last.values()), key=int)
-    if len(epochs) != 2:
-        return ""
-    behind = sorted((rank for rank, epoch in last.items() if epoch == epochs[0]), key=int)
-    return (
-        "Give every rank the same number of batches (`DistributedSampler`, `drop_last=True`, or"
-        f" `torch.distributed.algorithms.Join`): {noun_of(len(behind), 'rank')} {', '.join(behind)}"
-        f" {'is' if len(behind) == 1 else 'are'} in epoch {epochs[0]}, the others in {epochs[1]},"
-        " and they wait for each other. To see where, `py-spy dump --pid PID` for each rank."
-    )
-
-
 def users_report(case: Case) -> Step | None:
     """What to look at first, by what somebody reports on a run without an error."""
     if case.record.exception or not (complaint := complaint_in(case.message)):
         return None
-    if complaint.words is STANDS and (apart := _epochs_apart(case)):
-        return Step(apart)
     if complaint.is_of_devices and BESIDE_SRUN.search(case.around):
         return Step(UNDER_SLURM)
     activity = activity_in(case.record.log_tail) if complaint.words is STANDS else None

@@ -52,7 +52,7 @@ MEANINGS = (
     ),
     Meaning(
         "KeyError",
-        r"^'(?P<key>[A-Za-z_]\w*(?:\.\w+)*\.\d+(?:\.\w+)*)'$",
+        r"^'(?!module\.)(?P<key>[A-Za-z_]+(?:\.\w+)*\.\d+(?:\.\w+)*)'$",
         "Look for `module.{key}`, or take the names from `model.module`, if the model is wrapped:"
         " DDP puts `module.` before all names of layers. Else print the keys that there are.",
     ),

@@ -171,8 +171,7 @@ OF_SHELL = (
         " package index isn't reached.",
     ),
     Refusal(
-        r"Host key verification failed|Permission denied \(publickey|No authentication methods"
-        r"|: Authentication failed\.",
+        r"Host key verification failed|Permission denied \(publickey",
         "Let the node that launches log in to all nodes over ssh without a password: `ssh-copy-id"
         " NODE`, then `ssh NODE true` once to accept its key. Or start a launcher on each node by"
         " `srun`, which needs no ssh (accelerate: `deepspeed_multinode_launcher: standard`;"

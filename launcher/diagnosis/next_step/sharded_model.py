@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...catalogue.package_names import MODEL_CODE, PYTHON, package_of_file, pip_name
-from ...catalogue.version_skew import OF_ENGINE
+from ...catalogue.version_skew import NO_MODEL, OF_ENGINE
 from .misfit import ATTRIBUTE, PLAIN
 from .ranks import world_sizes
 from .step import Case, Step
@@ -38,15 +38,15 @@ def bare_model(case: Case) -> Step | None:
     match = ATTRIBUTE.match(case.message) if case.kind == "AttributeError" else None
     if match is not None and match["type"] in WRAPPERS:
         return _wrapped_model(case, match["type"], match["name"])
-    if match is not None and match["name"] == "module" and _asking(case) is None:
+    if match is None or match["type"] in PLAIN or NO_MODEL.search(match["type"]):
+        return None
+    if match["name"] == "module" and case.users_frame is not None and _asking(case) is None:
         return Step(
             'Take the model inside its wrapper if it has one, `getattr(model, "module", model)`, or'
             f" wrap it before this line: here it is the bare `{match['type']}`, as in a run of one"
             " process."
         )
-    if match is None or match["type"] in PLAIN or not OF_ENGINE.fullmatch(match["name"]):
-        return None
-    if re.search(r"Engine|Config|Plugin|Accelerator|Arguments|Optimizer|Namespace", match["type"]):
+    if not OF_ENGINE.fullmatch(match["name"]):
         return None
     return Step(
         f"Hand over the DeepSpeed engine that `initialize` or `prepare` returned, instead of the"

@@ -198,22 +198,3 @@ def test_an_error_before_the_words_of_an_end(end: str) -> None:
     assert judgement.root.finding.record.exception == "builtins.ValueError"
     assert judged(f"starting\n{raised}{STEPS}{end}").verdict is Verdict.HEALTHY
     assert judged(f"{STEPS}{raised}{end}").verdict is not Verdict.KNOWN
-
-
-@pytest.mark.parametrize(
-    ("after", "is_jump"),
-    [("10.38", True), ("0.33", False), ("1.2", False)],
-)
-def test_a_loss_that_jumps_at_a_resume(after: str, is_jump: bool) -> None:
-    """Only well above the loss before; a first step is of another training."""
-    log = "iteration        10/ 50 | lm loss: 3.1E-01 |\nloaded checkpoint from ./out\n"
-    steps = "".join(f"iteration        {{}}{at}/ 50 | lm loss: {after} |\n" for at in (1, 2))
-    root = judged(log + steps.format(1, 1)).root
-    assert (root is not None) is is_jump
-    if root is not None:
-        record = root.finding.record
-        assert record.message.startswith("after the resume the loss jumps (to 10.38, from 0.31")
-        step = RULES["told"](case_of(record))
-        assert step is not None
-        assert "what the resume doesn't restore" in step.do
-    assert judged(log + steps.format("", "")).root is None
