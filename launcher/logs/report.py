@@ -59,6 +59,11 @@ NEXT = (
     "ranks' and the launcher's, or ask the scheduler (sacct, kubectl describe) and the node (dmesg)"
 )
 
+BELOW = (
+    "add what follows the last line, where the exception and its message are; until then, what "
+    "failed is the traceback's last line"
+)
+
 
 def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
     """Rows below the headline: the advice, the evidence, alternatives, reasons, the basis."""
@@ -153,6 +158,8 @@ def _break_off_rows(break_off: BreakOff) -> list[Row]:
         result.append(("note", text))
     result += [("last", _line(line)) for line in break_off.last_lines[:MOST_OTHERS]]
     result.append(("missing", _missing_text(break_off)))
+    if break_off.cut is not None and break_off.error is None:
+        return [("next", BELOW), *result]
     return [*result, ("next", NEXT)]
 
 

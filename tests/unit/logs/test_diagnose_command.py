@@ -203,9 +203,9 @@ def test_a_log_that_breaks_off(
     log.write_text(whole.partition("KeyError")[0])
     code, text = diagnosed(capsys, log)
     assert code == 3
-    assert text.startswith("unfinished: ")
+    assert text.startswith("unfinished: the log ends within a traceback, before its exception\n")
     labels = [line.split()[0] for line in text.splitlines() if line[2:3].strip()][1:]
-    assert labels == ["last", "missing", "next"]
+    assert labels == ["next", "last", "missing"]
     words = " ".join(text.split())
     number = whole.partition("Traceback")[0].count("\n") + 1
     assert f"missing the exception in which the traceback at {log}:{number} ends" in words
