@@ -58,8 +58,7 @@ NEXT = (
     "if the job still runs, wait; if not, diagnose this log to its end together with the other "
     "ranks' and the launcher's, or ask the scheduler (sacct, kubectl describe) and the node (dmesg)"
 )
-
-BELOW = (
+CUT_OFF = (
     "add what follows the last line, where the exception and its message are; until then, what "
     "failed is the traceback's last line"
 )
@@ -159,7 +158,7 @@ def _break_off_rows(break_off: BreakOff) -> list[Row]:
     result += [("last", _line(line)) for line in break_off.last_lines[:MOST_OTHERS]]
     result.append(("missing", _missing_text(break_off)))
     if break_off.cut is not None and break_off.error is None:
-        return [("next", BELOW), *result]
+        return [("next", CUT_OFF), *result]
     return [*result, ("next", NEXT)]
 
 

@@ -10,18 +10,18 @@ from itertools import chain, islice, takewhile
 
 from ..catalogue.entry import Finding, KnownFailure, Role
 from ..catalogue.prefilter import prefilter
-from ..diagnosis.next_step.activities import EXITS
 from ..diagnosis.next_step.without_exception import STOPPED_EARLY
 from ..diagnosis.root_cause import finding_of, urgency
 from ..evidence.failure_record import FailureRecord
-from .attempts import ENOUGH, SURVIVED, WARNING, Reading
+from .attempts import SURVIVED, WARNING, Reading
 from .complaints import complaints_before, telling
 from .diverged import divergence
+from .ends import TRACEBACK, broken_off, is_after_end, is_consequence
 from .exception_lines import SEVERE
 from .interleaved import with_interleaved
-from .judgement import BreakOff, Failure, Judgement, Verdict, without_aborts, without_copies
+from .judgement import Failure, Judgement, Verdict, without_aborts, without_copies
 from .launcher_messages import is_of_another
-from .progress_signs import IS_PROGRESS, STEP, TRAINING, last_activity, reported_end
+from .progress_signs import STEP, TRAINING
 from .without_exception import (
     before_stop,
     failures_by_message,
@@ -30,11 +30,6 @@ from .without_exception import (
     without_exception,
 )
 
-PEER_LEFT = re.compile(r"[Cc]onnection (?:closed|reset) by (?:remote )?peer")
-"""Messages of a rank whose peer has ended."""
-CLEANUP = re.compile(r"clean_?up|rmtree|shutdown|destroy_process_group|_exit_function")
-"""Names of functions that run after the training."""
-TRACEBACK = "Traceback (most recent call last)"
 TRACED = re.compile(rf'{re.escape(TRACEBACK)}|\bFile "[^"]+", line \d')
 """A line of a traceback; what a logger writes above the first is about the same error."""
 LINES_OF_FRAME = 4
@@ -66,7 +61,7 @@ def decisive(judgements: Sequence[Judgement]) -> Judgement:
 def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) -> Judgement:
     failures = tuple(_failures(reading, catalogue))
     is_reported = reading.has_failed or reading.deaths
-    if failures and not is_reported and all(_is_after_end(each, reading) for each in failures):
+    if failures and not is_reported and all(is_after_end(each, reading) for each in failures):
         return Judgement(attempt, Verdict.HEALTHY, suspect=failures[0].finding)
     if failures:
         if failures[0].finding.entry is not None:
@@ -75,7 +70,7 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
             return Judgement(attempt, verdict, failures, suspect=suspect)
         record = failures[0].finding.record
         has_words = record.exception or (record.exit_code is None and record.signal is None)
-        if has_words and not _is_consequence(failures[0]):
+        if has_words and not is_consequence(failures[0]):
             suspect = _suspect(failures[0], reading, catalogue)
             return Judgement(attempt, Verdict.UNKNOWN, failures, suspect=suspect)
         is_bare_end = record.rank is not None and not record.exception
@@ -84,69 +79,16 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
         if complaints and not record.log_tail:
             failures = (in_context(failures[0], reading), *failures[1:])
         return Judgement(attempt, Verdict.UNKNOWN, failures, complaints=complaints)
-    break_off = _break_off(reading)
+    break_off = broken_off(reading)
     if reading.has_failed and not (reading.ends or break_off.goes_on):
         complaints = telling(reading.complaints, reading.first_rank)
         return Judgement(attempt, Verdict.UNKNOWN, complaints=complaints)
     error = break_off.error
-    is_after = error is None or _is_after_end(Failure(finding_of(error.record, ()), error), reading)
+    is_after = error is None or is_after_end(Failure(finding_of(error.record, ()), error), reading)
     if reading.ends and is_after and break_off.cut is None:
         suspect = None if error is None else finding_of(error.record, ())
         return Judgement(attempt, Verdict.HEALTHY, suspect=suspect)
     return Judgement(attempt, Verdict.UNFINISHED, break_off=break_off)
-
-
-def _is_after_end(failure: Failure, reading: Reading) -> bool:
-    """Whether a failure came after the training's end: while cleaning up, or as a peer had left.
-
-    A process that trained, and that torch has seen exit, aborts after its script's end.
-    """
-    record = failure.finding.record
-    functions = {frame.function for frame in record.frames}
-    has_lost_peer = _is_consequence(failure) and PEER_LEFT.search(record.message)
-    lines = [
-        line
-        for line in reading.last_lines.get(failure.evidence.file, ())
-        if line.number < failure.evidence.lines[0][0]
-    ]
-    if record.exception.startswith("c10.") and not _is_consequence(failure):
-        exits = (
-            place
-            for place, line in enumerate(lines)
-            if record.rank in (None, line.rank) and EXITS.lines.search(line.text)
-        )
-        ran = lines[: next(exits, 0)]
-        has_failed = any(SEVERE.search(line.text) for line in ran)
-        return not has_failed and any(IS_PROGRESS.search(line.text) for line in ran)
-    if not (has_lost_peer or (record.frames and any(map(CLEANUP.search, functions)))):
-        return False
-    traced = [place for place, line in enumerate(lines) if TRACEBACK in line.text]
-    return reported_end(lines[: traced[-1] if traced else None]) is not None
-
-
-def _break_off(reading: Reading) -> BreakOff:
-    """The end of incomplete logs, after any reported ends."""
-
-    def is_open(file: str, number: float) -> bool:
-        return file not in reading.ends or number > reading.ends[file].line.number
-
-    def has_steps(file: str, number: float) -> bool:
-        lines = reading.last_lines.get(file, ())
-        return any(line.number > number and STEP.search(line.text) for line in lines)
-
-    errors = [
-        event
-        for event in reading.events
-        if (event.record.exception and not event.is_ignored and event.progress < SURVIVED)
-        and is_open(event.file, event.record.at)
-    ]
-    return BreakOff(
-        errors[-1] if errors else None,
-        tuple(lines[-1] for lines in reading.last_lines.values() if lines),
-        next((place for place in reading.cut if is_open(*place) and not has_steps(*place)), None),
-        reading.progress >= ENOUGH,
-        last_activity(reading.last_lines.values()),
-    )
 
 
 def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failure]:
@@ -187,7 +129,7 @@ def _with_divergence(
 ) -> list[Failure]:
     """Puts diverged operations first, if all other failures are consequences."""
     differ = divergence(reading.events)
-    if differ is None or not all(map(_is_consequence, failures)):
+    if differ is None or not all(map(is_consequence, failures)):
         return list(failures)
     return [Failure(finding_of(differ.record, catalogue), differ), *failures]
 
@@ -210,7 +152,7 @@ def _by_certainty(
         is_survived = event.is_handled or event.progress >= (1 if is_expected else SURVIVED)
         if is_survived and not (reading.has_failed or reading.deaths):
             continue
-        is_noise = reading.ends and not reading.has_failed and _is_consequence(failure)
+        is_noise = reading.ends and not reading.has_failed and is_consequence(failure)
         says_little = (
             failure.evidence.is_bare
             and failure.finding.entry is None
@@ -286,10 +228,6 @@ def _counts(failure: Failure, reading: Reading) -> bool:
     return not (event.is_ignored or event.progress or event.file in reading.ends)
 
 
-def _is_consequence(failure: Failure) -> bool:
-    return failure.finding.role is not Role.INITIATING
-
-
 def _with_stops_first(failures: Sequence[Failure]) -> list[Failure]:
     """Makes an external signal the root cause, if it came first.
 
@@ -327,7 +265,7 @@ def _deaths(
     exception, aborts with a message, and requested stops count only without other causes.
     """
     ranks = {failure.finding.record.rank for failure in failures}
-    are_consequences = bool(failures) and all(map(_is_consequence, failures))
+    are_consequences = bool(failures) and all(map(is_consequence, failures))
     are_consequences &= reading.first_rank is None or reading.first_rank not in ranks
     seen: set[tuple[int | None, int | None]] = set()
     for death in reading.deaths:
