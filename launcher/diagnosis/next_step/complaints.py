@@ -29,15 +29,6 @@ STANDS = re.compile(
 )
 
 
-BESIDE_SRUN = re.compile(r"`?srun`? command is available on your system but is not used")
-"""Lightning's warning within a job of Slurm."""
-UNDER_SLURM = (
-    "Put `srun` in front of the command, with `#SBATCH --ntasks-per-node` equal to the number of"
-    " GPUs: within Slurm Lightning leaves it to `srun` to start its processes. One process trains"
-    " on one device, however many it sees."
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Complaint:
     """A person's words on a run, and what to look at first.
@@ -46,17 +37,15 @@ class Complaint:
         words: a sentence's.
         do: the advice.
         is_of_steps: whether the steps in the log are of the run that the sentence is about.
-        is_of_devices: whether it is about devices that aren't used.
     """
 
     words: re.Pattern[str]
     do: str
     is_of_steps: bool = True
-    is_of_devices: bool = False
 
 
-def _complaint(words: str, do: str, *, is_of_devices: bool = False) -> Complaint:
-    return Complaint(re.compile(words, re.IGNORECASE), do, is_of_devices=is_of_devices)
+def _complaint(words: str, do: str) -> Complaint:
+    return Complaint(re.compile(words, re.IGNORECASE), do)
 
 
 _DEVICES = r"(?:gpus?|cards?|devices?|npus?|显卡|卡)"
@@ -90,7 +79,6 @@ COMPLAINTS = (
         "Start one process for each device: `torchrun --nproc-per-node N`, `accelerate launch"
         " --num_processes N`, or under Slurm `srun` with `--ntasks-per-node` equal to the number of"
         " GPUs. A single process trains on one device, however many it sees.",
-        is_of_devices=True,
     ),
     _complaint(
         rf"\bresum\w+\b[^.]{{0,80}}\bloss\b[^.]{{0,60}}\b{_ROSE}\b"
@@ -151,8 +139,6 @@ def users_report(case: Case) -> Step | None:
     """What to look at first, by what somebody reports on a run without an error."""
     if case.record.exception or not (complaint := complaint_in(case.message)):
         return None
-    if complaint.is_of_devices and BESIDE_SRUN.search(case.around):
-        return Step(UNDER_SLURM)
     activity = activity_in(case.record.log_tail) if complaint.words is STANDS else None
     if activity and activity.advice:
         tried = f"{activity.advice[0].upper()}{activity.advice[1:]}"
