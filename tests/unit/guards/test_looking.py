@@ -26,7 +26,7 @@ torch = Lazy("torch")
 
 
 class Arriving:
-    """The event of a copy that arrives when it is told to."""
+    """The event of a copy that arrives when the test sets it."""
 
     def __init__(self) -> None:
         self.has_come = False
