@@ -25,7 +25,7 @@ from .complaints import users_report
 from .configuration import configuration, misspelt_option
 from .data_files import damaged_file, runtimes_check
 from .imported_from import own_module, shadowed
-from .installation import absent_package, compiled_part, missing_library, other_interpreter, twins
+from .installation import absent_package, compiled_part, missing_library, twins
 from .instruction import (
     FOR_DEVELOPERS,
     instruction,
@@ -34,6 +34,7 @@ from .instruction import (
     requirement,
     sentences,
 )
+from .interpreters import other_interpreter
 from .io_errors import connection_lost, http_error, storage_error, system_error
 from .logged_reason import logged_reason
 from .memory import one_device, out_of_memory
