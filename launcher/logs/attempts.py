@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ..evidence.failure_record import FailureRecord
+from ..diagnosis.next_step.cut_off import CUT_OFF
+from ..evidence.failure_record import FailureRecord, Frame
 from .exception_lines import CONTINUES, HANDLED, ON_ONE
 from .hidden_causes import unhidden
 from .launcher_messages import Death, is_users
@@ -86,7 +87,7 @@ class Reading:
         ends: by file, the last line that reports the end of the training.
         first_lines: the first lines of each file that ends within this attempt.
         last_lines: its last lines.
-        cut: first lines of tracebacks cut off by the end of a file.
+        cut: tracebacks that end before their exceptions.
         first_rank: the first failed rank in torchrun's report.
         complaints: lines without an exception that may name the cause, at the end of each file.
         context: by file, the last lines before a launcher's report, or the end.
@@ -103,7 +104,7 @@ class Reading:
     ends: dict[str, End] = field(default_factory=dict)
     first_lines: dict[str, tuple[Written, ...]] = field(default_factory=dict)
     last_lines: dict[str, tuple[Written, ...]] = field(default_factory=dict)
-    cut: list[tuple[str, int]] = field(default_factory=list)
+    cut: list[Evidence] = field(default_factory=list)
     first_rank: int | None = None
     complaints: list[Written] = field(default_factory=list)
     context: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -174,7 +175,6 @@ def of_exception(
         frame = trace.frames[-1]
         place = f'File "{frame.file}", line {frame.line}, in {frame.function}'
         lines.insert(0, (trace.placed, place))
-    outer = (frame.file for frame in trace.frames)
     inner = (raised.frame.file for raised in trace.chain if raised.frame is not None)
     record = FailureRecord(
         rank,
@@ -183,7 +183,7 @@ def of_exception(
         message=message,
         chain=trace.chain,
         frames=trace.frames,
-        user_files=tuple(dict.fromkeys(filter(is_users, (*outer, *inner)))),
+        user_files=_users_of(trace.frames, *inner),
         log_tail=tuple(text for _, text in before),
     )
     above = [text for number, text in before if number <= trace.raised_at]
@@ -199,6 +199,31 @@ def of_exception(
         is_severe=trace.bare is not None and trace.bare.is_severe,
         is_spoken=trace.bare is not None and trace.bare.is_spoken,
     )
+
+
+def of_cut(first: int, frames: tuple[Frame, ...], rank: int | None, file: str) -> Evidence:
+    """The evidence of a traceback that ends before its exception.
+
+    Args:
+        first: number of its first line.
+        frames: its frames, outermost first.
+        rank: its rank, if known.
+        file: the log file.
+    """
+    last = frames[-1] if frames else None
+    words = f"`{last.source or last.function}`" if last else "an unknown line"
+    message = f"failed at {words}; {CUT_OFF}"
+    record = FailureRecord(
+        rank, float(first), message=message, frames=frames, user_files=_users_of(frames)
+    )
+    place = f'File "{last.file}", line {last.line}, in {last.function}' if last else message
+    return Evidence(record, file, ((first, place),))
+
+
+def _users_of(frames: tuple[Frame, ...], *others: str) -> tuple[str, ...]:
+    """The user's files among those of frames, and others."""
+    files = (*(frame.file for frame in frames), *others)
+    return tuple(dict.fromkeys(filter(is_users, files)))
 
 
 def of_death(

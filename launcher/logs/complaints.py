@@ -27,7 +27,10 @@ STARTED = rf"(?:\S*/)?(?:srun|mpirun|torchrun|deepspeed|python[\d.]*|{COMMANDS})
 """Programs that start a training; a script continues without others, such as nvidia-smi."""
 REFUSED = re.compile(
     r"^\S+: (?:line )?\d+: (?:-{1,2}\w\S*|[+\w.]+=\S*): (?:command )?not found$"
-    r"|^failed to create process|^Error: No such (?:command|option)"
+    r"|^\S+: (?:line )?\d+: (?:arithmetic expression: |.*: division by 0|.*[Bb]ad substitution)"
+    r"|(?:^|[:\s])(?:ba)?sh: (?:line \d+: )?(?:cd: )?\S+: No such file or directory"
+    r"|\bfailed to create process\.|^(?:ERROR: )?Could not consume arg: "
+    r"|^Error: No such (?:command|option)"
     r"|^\S+: error: (?:unrecognized arguments|the following arguments|argument )"
 )
 """Last message of a shell, or of a program that refuses its command line."""

@@ -6,15 +6,21 @@ import re
 
 from ..catalogue.entry import Role
 from ..diagnosis.next_step.activities import EXITS
-from .attempts import ENOUGH, SURVIVED, Reading
-from .exception_lines import SEVERE
+from .announced import OF_PERSON
+from .attempts import ENOUGH, SURVIVED, Evidence, Reading
+from .complaints import most_telling
+from .exception_lines import MILD, SEVERE
 from .judgement import BreakOff, Failure
-from .progress_signs import IS_PROGRESS, STEP, last_activity, reported_end
+from .progress_signs import IS_PROGRESS, STEP, TRAINING, last_activity, reported_end
 
 PEER_LEFT = re.compile(r"[Cc]onnection (?:closed|reset) by (?:remote )?peer")
 """Messages of a rank whose peer has ended."""
 CLEANUP = re.compile(r"clean_?up|rmtree|shutdown|destroy_process_group|_exit_function")
 """Names of functions that run after the training."""
+AROUND = 5
+"""Lines at the end of a log in which a complaint counts."""
+OF_SENTENCE = re.compile(rf"{OF_PERSON}|[:?]\s*$", re.IGNORECASE)
+"""Signs of a person's sentence."""
 TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -53,24 +59,46 @@ def is_after_end(failure: Failure, reading: Reading) -> bool:
 
 def broken_off(reading: Reading) -> BreakOff:
     """The end of incomplete logs, after any reported ends."""
-
-    def is_open(file: str, number: float) -> bool:
-        return file not in reading.ends or number > reading.ends[file].line.number
-
-    def has_steps(file: str, number: float) -> bool:
-        lines = reading.last_lines.get(file, ())
-        return any(line.number > number and STEP.search(line.text) for line in lines)
-
     errors = [
         event
         for event in reading.events
         if (event.record.exception and not event.is_ignored and event.progress < SURVIVED)
-        and is_open(event.file, event.record.at)
+        and is_open(reading, event.file, event.record.at)
     ]
+    goes_on = reading.progress >= ENOUGH
+    activity = last_activity(reading.last_lines.values())
+    ends = [line.number for lines in reading.last_lines.values() for line in lines[-AROUND:]]
+    complaints = [
+        line
+        for line in reading.complaints
+        if line.number in ends and not (MILD.search(line.text) or OF_SENTENCE.search(line.text))
+    ]
+    is_explained = goes_on or errors or activity not in (None, TRAINING)
     return BreakOff(
         errors[-1] if errors else None,
         tuple(lines[-1] for lines in reading.last_lines.values() if lines),
-        next((place for place in reading.cut if is_open(*place) and not has_steps(*place)), None),
-        reading.progress >= ENOUGH,
-        last_activity(reading.last_lines.values()),
+        goes_on,
+        most_telling(complaints) if complaints and not is_explained else None,
+        activity,
     )
+
+
+def cut_off(reading: Reading) -> Evidence | None:
+    """The first traceback after which a log ends, without its exception, if any."""
+    return next(
+        (
+            each
+            for each in reading.cut
+            if is_open(reading, each.file, each.record.at)
+            and not any(
+                line.number > each.record.at and STEP.search(line.text)
+                for line in reading.last_lines.get(each.file, ())
+            )
+        ),
+        None,
+    )
+
+
+def is_open(reading: Reading, file: str, number: float) -> bool:
+    """Whether a line is after the reported end of its file's training, if there is one."""
+    return file not in reading.ends or number > reading.ends[file].line.number

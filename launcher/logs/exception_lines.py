@@ -200,7 +200,7 @@ def _spoken(text: str) -> BareException | None:
         return None
     if not message and len(header) > MOST_NAMED:
         return None
-    cut = _closing(message, header[-1:]) if header[-1:] in CLOSING else None
+    cut = closing(message, header[-1:]) if header[-1:] in CLOSING else None
     is_quoted = cut is not None
     if cut is None:
         cut = end.start() if (end := PROSE.search(message)) else len(message)
@@ -212,7 +212,7 @@ def _spoken(text: str) -> BareException | None:
     return BareException(match["kind"], said.rstrip(), rank=rank_in(header), is_spoken=True)
 
 
-def _closing(text: str, opening: str) -> int | None:
+def closing(text: str, opening: str) -> int | None:
     """The position of the closing quote or bracket, skipping nested pairs."""
     closing, depth = CLOSING[opening], 1
     for place, char in enumerate(text):

@@ -46,8 +46,9 @@ def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
 
 def _unfinished(break_off: BreakOff | None) -> str:
     """The headline of an incomplete log."""
-    if break_off is not None and break_off.cut is not None and break_off.error is None:
-        return "unfinished: the log ends within a traceback, before its exception"
+    if break_off is not None and break_off.complaint is not None:
+        said = _fitted(redacted(break_off.complaint.text.strip()))
+        return f"unfinished, with a complaint near the end: {said}"
     activity = None if break_off is None or break_off.error is not None else break_off.activity
     if activity is None:
         return "unfinished: the log stops before the training's end"

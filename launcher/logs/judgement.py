@@ -44,15 +44,15 @@ class BreakOff:
     Attributes:
         error: the last exception without a traceback, which may be the cause.
         last_lines: the last line of each file.
-        cut: file and first line of an incomplete traceback.
         goes_on: whether the training continued after an exception.
+        complaint: a line near the end that may report a failure.
         activity: what the job was doing at the end, before or between training steps.
     """
 
     error: Evidence | None
     last_lines: tuple[Written, ...]
-    cut: tuple[str, int] | None
     goes_on: bool
+    complaint: Written | None = None
     activity: Activity | None = None
 
 

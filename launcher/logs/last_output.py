@@ -12,10 +12,10 @@ from ..catalogue.entry import KnownFailure
 from ..diagnosis.root_cause import finding_of
 from ..evidence.failure_record import HANG, FailureRecord, ToldBy
 from ..evidence.from_exception import is_launcher_code
+from .known_messages import by_message
 from .launcher_messages import CHILD
 from .reader import Reader
 from .verdict import decisive, judge
-from .without_exception import by_message
 
 MOST = 16
 """Maximum records whose output is read, earliest first, which include the root cause."""

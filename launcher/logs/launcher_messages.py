@@ -147,6 +147,20 @@ CONTAINER = re.compile(
 )
 """Messages of kubectl, docker compose, pdsh and make on the exit of a command."""
 
+SPAWNED = re.compile(
+    r"ProcessExitedException: process (?P<rank>\d+) terminated with"
+    r" (?:exit code (?P<code>\d+)|signal (?P<name>SIG\w+))$"
+)
+"""torch's report on a process that `spawn` has started (torch/multiprocessing/spawn.py)."""
+IN_WORDS = re.compile(
+    r"\b(?:return|exit)(?:s|ed)?(?: with)?[ -]?(?:return |exit )?code\W{0,3}(?: is| of| =)?\s?"
+    r"(?P<code>-\d{1,2}|3221\d{6})\b"
+    r"|\b(?:got|received|by|with|exits?) signal\W{1,2}(?P<signal>\d{1,2})\b"
+    r"|\b(?P<name>SIG(?:KILL|SEGV|BUS|ILL|FPE|HUP))\b",
+    re.IGNORECASE,
+)
+"""An end by a signal, or with a status of Windows, in a sentence or title."""
+
 
 @dataclass(frozen=True, slots=True)
 class Death:
@@ -174,6 +188,19 @@ def death_of(number: int, text: str, summary_rank: int | None) -> Death | None:
     return Death(number, rank, code if code > 0 else 128 - code, deadly)
 
 
+def exit_in_words(number: int, text: str) -> Death | None:
+    """The death that a sentence reports, if any."""
+    match = IN_WORDS.search(text)
+    if match is None:
+        return None
+    code = int(match["code"] or 0)
+    if code > 0:
+        return Death(number, None, code, None)
+    name = (match["name"] or "").upper()
+    deadly = -code or int(match["signal"] or signal.Signals[name])
+    return Death(number, None, 128 + deadly, deadly)
+
+
 def _rank_and_code(text: str, summary_rank: int | None) -> tuple[int | None, int]:
     """The rank and exit code in a line, as a shell's or a negative signal; 0 if none."""
     if match := FAILED.search(text):
@@ -193,6 +220,9 @@ def _rank_and_code(text: str, summary_rank: int | None) -> tuple[int | None, int
         return None, -signal.SIGABRT
     if match := CONTAINER.search(text):
         return None, int(match["code"])
+    if match := SPAWNED.search(text):
+        code = int(match["code"] or -signal.Signals[match["name"]])
+        return (int(match["rank"]), code) if code != 1 else (None, 0)
     return None, 0
 
 
@@ -202,6 +232,8 @@ def reports_failed_workers(kind: str, message: str, files: tuple[str, ...]) -> b
     if name in CHILD[2:]:
         return True
     if name == "CalledProcessError":
+        if message.startswith("Command ") and not TRAINS.search(message):
+            return False  # of a tool, such as ssh
         called = [file for file in files if not file.endswith("subprocess.py")][-1:]
         return _is_of_launchers(called) or LAUNCHED.search(message) is not None
     if name == "SystemExit":

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..catalogue.entry import KnownFailure
 from ..system.terminal import MARK
-from .attempts import End, Evidence, Reading
+from .attempts import End, Evidence, Reading, of_cut
 from .complaints import before_report, last_words
 from .file_evidence import TAIL, FileEvidence, Stream
 from .interleaved import keep_interleaved
@@ -109,8 +109,9 @@ class _File:
     def finish(self, last: Sequence[tuple[int, str]]) -> None:
         """Ends the file with its last lines, which complete or cut off tracebacks."""
         evidence = self.evidence
-        opened = [stream.tracebacks.opened for stream in evidence.streams.values()]
-        evidence.reading.cut += [(self.name, number) for number in opened if number is not None]
+        for stream in evidence.streams.values():
+            if cut := stream.tracebacks.cut():
+                evidence.reading.cut.append(of_cut(*cut, stream.rank, self.name))
         evidence.close()
         whole = [
             Written(self.name, number, line.text, line.rank)
@@ -121,7 +122,8 @@ class _File:
         evidence.reading.complaints += last_words(before)
         evidence.reading.context[self.name] = tuple(line.text for line in before[-TAIL:])
         written = [line for line in whole if line.number >= evidence.begun]
-        evidence.reading.first_lines[self.name] = self.opening
+        is_first = evidence.attempt == evidence.first
+        evidence.reading.first_lines[self.name] = self.opening if is_first else ()
         evidence.reading.last_lines[self.name] = tuple(written[-MOST_LAST:])
         if (lost := lost_loss(written)) is not None:
             evidence.reading.events.append(_with_tail(lost, written))

@@ -54,13 +54,11 @@ ABOVE = (
     " that a script ended with an error, which the script itself has written. To see it, start the"
     " script alone, with `python` in the launcher's place."
 )
+MISSING = "an exception, or a line that says that the training has ended"
+"""What would have shown the run's end."""
 NEXT = (
     "if the job still runs, wait; if not, diagnose this log to its end together with the other "
     "ranks' and the launcher's, or ask the scheduler (sacct, kubectl describe) and the node (dmesg)"
-)
-CUT_OFF = (
-    "add what follows the last line, where the exception and its message are; until then, what "
-    "failed is the traceback's last line"
 )
 
 
@@ -149,17 +147,22 @@ def diagnosis_document(
 def _break_off_rows(break_off: BreakOff) -> list[Row]:
     """Rows on the last lines, the missing information, and where to find it."""
     result: list[Row] = []
-    if break_off.activity is not None and break_off.activity.advice:
+    if (line := break_off.complaint) is not None:
+        result += [("next", f"if it has failed there: {_on_line(line)}"), ("said", _line(line))]
+    elif break_off.activity is not None and break_off.activity.advice:
         result.append(("next", f"if it stands still there, {break_off.activity.advice}"))
     if break_off.error is not None:
         result += [("error", text) for text in _seen(break_off.error)[-1:]]
         text = "it has no traceback: it may be the failure, or one that was caught or quoted"
         result.append(("note", text))
     result += [("last", _line(line)) for line in break_off.last_lines[:MOST_OTHERS]]
-    result.append(("missing", _missing_text(break_off)))
-    if break_off.cut is not None and break_off.error is None:
-        return [("next", CUT_OFF), *result]
-    return [*result, ("next", NEXT)]
+    return [*result, ("missing", MISSING), ("next", NEXT)]
+
+
+def _on_line(line: Written) -> str:
+    """Advice on a line that may report the failure."""
+    record = FailureRecord(line.rank, float(line.number), message=line.text.strip())
+    return redacted(next_step(record).do)
 
 
 def _quoted(text: str) -> str:
@@ -169,14 +172,6 @@ def _quoted(text: str) -> str:
 
 def _line(line: Written) -> str:
     return f"{short(line.file)}:{line.number}: {_quoted(line.text.strip())}"
-
-
-def _missing_text(break_off: BreakOff) -> str:
-    """The line that would have shown the run's end."""
-    if break_off.cut is not None:
-        file, number = break_off.cut
-        return f"the exception in which the traceback at {short(file)}:{number} ends"
-    return "an exception, or a line that says that the training has ended"
 
 
 def _missing_ranks(judgement: Judgement) -> str:
@@ -222,7 +217,7 @@ def _broken_off(break_off: BreakOff) -> Mapping[str, Any]:
     return {
         "error": None if break_off.error is None else _lines_of(break_off.error)[-1],
         "last": [_written(line) for line in break_off.last_lines],
-        "missing": _missing_text(break_off),
+        "missing": MISSING,
         "activity": None if break_off.activity is None else break_off.activity.words,
     }
 

@@ -105,11 +105,12 @@ class Tracebacks:
         """Whether the next line may belong to an unfinished traceback."""
         return self.is_open or self.message is not None or self.box is not None
 
-    @property
-    def opened(self) -> int | None:
-        """Number of the first line of a traceback still without its exception."""
-        is_cut = (self.is_open or self.box is not None) and not (self.message or self.was_ignored)
-        return self.first if is_cut else None
+    def cut(self) -> tuple[int, tuple[Frame, ...]] | None:
+        """First line and frames of a traceback still without its exception, if one is open."""
+        if not (self.is_open or self.box is not None) or self.message or self.was_ignored:
+            return None
+        boxed = (frame for _, frame in frames_in(self.box or ()))
+        return self.first, (*self.frames, *boxed)
 
     def has_just_raised(self, number: int) -> bool:
         """Whether a line is an exception without a traceback."""

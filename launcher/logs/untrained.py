@@ -19,6 +19,8 @@ TRAINING_LOSS = re.compile(
 """A training loss with its value in any loop's line; the first counts."""
 EVALUATED = re.compile(r"\b(?:val(?:id(?:ation)?)?|eval(?:uation)?|test|dev)(?:\b|_)", re.I)
 """Words before a loss other than the training's, which is NaN without samples."""
+LOST = "the loss is not a number, from line {first} to the end"
+"""Message of the evidence that the last losses aren't numbers."""
 NO_GRADIENT = re.compile(r"grad[ _]?norm['\"]?\s*[:=]?\s*['\"]?nan\b", re.IGNORECASE)
 LEAST_LOST = 2
 """Minimum lines with such a loss: a single one may belong to a skipped step."""
@@ -72,7 +74,7 @@ def lost_loss(lines: Sequence[Written]) -> Evidence | None:
     first = next(
         line for line, loss in losses if line.number >= lost[-1].number and _is_lost(line, loss)
     )
-    return _evidence(first, f"the loss is not a number, from line {first.number} to the end")
+    return _evidence(first, LOST.format(first=first.number))
 
 
 def _training_loss(text: str) -> re.Match[str] | None:

@@ -13,15 +13,16 @@ from ..catalogue.prefilter import prefilter
 from ..diagnosis.next_step.without_exception import STOPPED_EARLY
 from ..diagnosis.root_cause import finding_of, urgency
 from ..evidence.failure_record import FailureRecord
-from .attempts import SURVIVED, WARNING, Reading
+from .attempts import SURVIVED, WARNING, Evidence, Reading
 from .complaints import complaints_before, telling
 from .diverged import divergence
-from .ends import TRACEBACK, broken_off, is_after_end, is_consequence
+from .ends import TRACEBACK, broken_off, cut_off, is_after_end, is_consequence
 from .exception_lines import SEVERE
 from .interleaved import with_interleaved
 from .judgement import Failure, Judgement, Verdict, without_aborts, without_copies
 from .launcher_messages import is_of_another
 from .progress_signs import STEP, TRAINING
+from .prose import in_prose
 from .without_exception import (
     before_stop,
     failures_by_message,
@@ -85,7 +86,7 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
         return Judgement(attempt, Verdict.UNKNOWN, complaints=complaints)
     error = break_off.error
     is_after = error is None or is_after_end(Failure(finding_of(error.record, ()), error), reading)
-    if reading.ends and is_after and break_off.cut is None:
+    if reading.ends and is_after:
         suspect = None if error is None else finding_of(error.record, ())
         return Judgement(attempt, Verdict.HEALTHY, suspect=suspect)
     return Judgement(attempt, Verdict.UNFINISHED, break_off=break_off)
@@ -102,7 +103,10 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
             failure for failure in doubtful if failure.finding.entry or _counts(failure, reading)
         ]
     if not sure:
-        sure = [*islice(failures_by_message(reading, catalogue), 1)]
+        told = chain(failures_by_message(reading, catalogue), in_prose(reading, catalogue))
+        sure = [*islice(told, 1)]
+        if not (reading.has_failed or reading.deaths) and (cut := cut_off(reading)):
+            sure = [_within_cut(cut, sure, catalogue)]
     if not sure and not reading.deaths:
         sure = [*without_exception(reading)]
     if not sure and not reading.deaths:
@@ -122,6 +126,16 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
         return role, is_bare, is_later, at
 
     return _with_divergence(sorted(failures, key=order), reading, catalogue)
+
+
+def _within_cut(
+    cut: Evidence, told: Sequence[Failure], catalogue: Sequence[KnownFailure]
+) -> Failure:
+    """The failure of a traceback without its exception, with what somebody's words add."""
+    record = cut.record
+    if told:
+        record = replace(told[0].finding.record, frames=record.frames, user_files=record.user_files)
+    return Failure(finding_of(record, catalogue), replace(cut, record=record))
 
 
 def _with_divergence(

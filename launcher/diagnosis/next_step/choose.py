@@ -23,6 +23,7 @@ from .attention import no_operator
 from .build import build, isolated_build
 from .complaints import users_report
 from .configuration import configuration, misspelt_option
+from .cut_off import cut_off
 from .data_files import damaged_file, runtimes_check
 from .imported_from import own_module, shadowed
 from .installation import absent_package, compiled_part, missing_library, twins
@@ -76,6 +77,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "no-step": no_step,
         "nothing-learned": nothing_learned,
         "stopped-early": stopped_early,
+        "cut-off": cut_off,
         "told": users_report,
         "isolated-build": isolated_build,
         "build": build,

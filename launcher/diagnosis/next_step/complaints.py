@@ -20,7 +20,11 @@ ENDED = re.compile(
 STANDS = re.compile(
     r"\b(?:it|job|run|script|training|trainer|program|process(?:es)?|ranks?|nodes?|gpus?|everything)"
     r"\b[^.?]{0,40}\b(?:hangs|hung|freezes|froze|(?:is|are|gets?|got|was|being) stuck|stalls)\b"
-    r"|^(?:hangs|stuck|freezes) (?:at|in|on|after|here|forever|for)\b"
+    r"|\b(?:is|are|was|were|gets?|got|keeps?|it's) (?:always |just )?(?:hanging|stuck|frozen)\b"
+    r"|(?:^|\bit )hang(?:s|ed)? (?:in|on|at|after|here|forever|for|when|during)\b"
+    r"|^(?:stuck|freezes) (?:at|in|on|after|here|forever|for)\b"
+    r"|\b(?:did(?:n't| not)|does(?:n't| not)|no longer) (?:respond|proceed|move on)\b"
+    r"|\b(?:ranks?|process(?:es)?|workers?|jobs?|it) never (?:exits?|returns?|finish\w*|ends?)\b"
     r"|\bnothing (?:more |else )?(?:is|gets|was) (?:printed|logged|happening)\b"
     r"|\bnothing (?:more|else|happens)\b(?=[.,;]| happens|$)"
     r"|\bno (?:further|more) (?:output|progress)\b"

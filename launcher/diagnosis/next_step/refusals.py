@@ -194,6 +194,22 @@ OF_SHELL = (
         " backslash that is missing there: the shell took the argument {key} for a command.",
     ),
     Refusal(
+        r"(?P<file>\S+): (?:line )?(?P<line>\d+): .*(?:arithmetic|division by (?:zero|0)"
+        r"|[Bb]ad substitution)",
+        "Give {file} all its arguments and variables: what line {line} computes with is empty"
+        " there, or no number.",
+    ),
+    Refusal(
+        r"Could not consume arg: (?P<key>\S+)",
+        "Correct {key}, or leave it out: the script takes its function's parameters as options"
+        " (Python Fire), and has none of that name.",
+    ),
+    Refusal(
+        r"(?P<host>[^\s()]+): (?:ba)?sh: (?:line \d+: )?(?:cd: )?(?P<key>/\S+): No such file",
+        "Make {key} exist on {host} as on the first node, by a shared disk or the same folders:"
+        " the launcher changes to its working folder on each node, and calls the same Python.",
+    ),
+    Refusal(
         r"\bsrun: (?:command )?not found",
         "This machine has no Slurm: start the script with `torchrun` instead of `srun`, or log in"
         " to a node of the cluster.",

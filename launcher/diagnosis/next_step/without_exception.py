@@ -18,8 +18,8 @@ KILLED = (
 )
 CRASHED = (
     "Native code crashed: `python -X faulthandler SCRIPT` prints the Python line. Suspect, in this"
-    " order, extensions that were built for other versions, a driver, and the hardware; the same"
-    " rank or node each time means the hardware"
+    " order, extensions and a torch that were built for other versions or another kind of GPU, a"
+    " driver, and the hardware; the same rank or node each time means the hardware"
 )
 SIGNALS: Mapping[int, str] = {
     signal.SIGKILL: KILLED,
@@ -40,6 +40,18 @@ SIGNALS: Mapping[int, str] = {
     signal.SIGINT: "Somebody pressed Ctrl+C, or the scheduler sent it: nothing is to be mended",
 }
 """The meaning of an exit by signal."""
+WINDOWS: Mapping[int, str] = {
+    0xC0000005: f"0xC0000005 is an access violation. {CRASHED}",
+    0xC000001D: f"0xC000001D is an illegal instruction. {CRASHED}",
+    0xC0000094: f"0xC0000094 is a division by zero in native code. {CRASHED}",
+    0xC00000FD: f"0xC00000FD is a stack overflow. {CRASHED}",
+    0xC0000374: f"0xC0000374 is a damaged heap. {CRASHED}",
+    0xC0000409: f"0xC0000409 is native code that gave up. {CRASHED}",
+    0xC0000135: "0xC0000135: a DLL wasn't found. Install what the package needs (for torch the"
+    " Visual C++ runtime), or install it anew",
+    0xC000013A: f"0xC000013A: {SIGNALS[signal.SIGINT]}",
+}
+"""The meaning of a status of Windows (NTSTATUS, in Microsoft's MS-ERREF)."""
 STOPPED_EARLY = re.compile(
     r"\bearly[ -]?stopp(?:ing|ed)\b(?!['\"]?\s*[=:(])|\bstopp(?:ing|ed) (?:the )?training\b"
     r"|\bpatience\b.{0,30}\b(?:exceeded|exhausted|reached|over|used up)\b",
@@ -100,7 +112,7 @@ def ended_silently(case: Case) -> Step | None:
     number = record.signal
     if number is None and record.exit_code is not None and record.exit_code > 128:
         number = record.exit_code - 128
-    if meaning := SIGNALS.get(number or 0):
+    if meaning := SIGNALS.get(number or 0) or WINDOWS.get(record.exit_code or 0):
         return Step(f"{meaning}.")
     who = "the worker" if record.rank is None else f"rank {record.rank}"
     return Step(

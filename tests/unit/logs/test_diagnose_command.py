@@ -193,22 +193,39 @@ def test_a_healthy_log(capsys: pytest.CaptureFixture[str]) -> None:
     assert diagnosed(capsys, HEALTHY) == (0, "no failure: the training finished\n")
 
 
+def test_a_traceback_without_its_exception(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The line that failed, what mostly fails in its call, and what is missing."""
+    log = tmp_path / "a.log"
+    frame = '  File "{}", line 3, in f\n    {}\n'
+    text = "Traceback (most recent call last):\n" + frame.format("a.py", "main()")
+    log.write_text(text + frame.format("a.py", "model.load_state_dict(torch.load(path))"))
+    code, text = diagnosed(capsys, log)
+    assert code == 2
+    first, advice, *_ = text.splitlines()
+    assert first == (
+        "a.py:3: failed at `model.load_state_dict(torch.load(path))`; the log ends before the"
+        " exception"
+    )
+    assert advice.split() == ["do", "Compare", *advice.split()[2:]]
+    assert "the exception and its message are missing" in " ".join(text.split())
+
+
 def test_a_log_that_breaks_off(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last activity, the gap, where to look; no remedy and a separate exit code."""
+    """The last complaint, the gap, where to look; no remedy and a separate exit code."""
     monkeypatch.chdir(tmp_path)  # else the name depends on where the tests run
     log = Path("a.log")
-    whole = UNKNOWN.read_text()
-    log.write_text(whole.partition("KeyError")[0])
+    log.write_text("step 3 loss 1.2\nCheckpoint file model.pt.ep1 not found.\n")
     code, text = diagnosed(capsys, log)
     assert code == 3
-    assert text.startswith("unfinished: the log ends within a traceback, before its exception\n")
+    assert text.startswith(
+        "unfinished, with a complaint near the end: Checkpoint file model.pt.ep1 not found.\n"
+    )
     labels = [line.split()[0] for line in text.splitlines() if line[2:3].strip()][1:]
-    assert labels == ["next", "last", "missing"]
-    words = " ".join(text.split())
-    number = whole.partition("Traceback")[0].count("\n") + 1
-    assert f"missing the exception in which the traceback at {log}:{number} ends" in words
+    assert labels == ["next", "said", "last", "missing", "next"]
     log.write_text("step 3 loss 1.2\nValueError: one that may have been caught\nstep 4 loss 1.1\n")
     code, text = diagnosed(capsys, log, "--json")
     document = json.loads(text)

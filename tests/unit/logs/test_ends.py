@@ -95,7 +95,6 @@ def test_an_end_is_seen(end: str) -> None:
         "done: reached 50 steps\nstep 51/100 loss 0.9",
         "4711         train  gpu  FAILED      1:0\n4711.extern  gpu  COMPLETED  0:0",
         "wandb: train/loss 0.91\nwandb: train/epoch 3",
-        'Traceback (most recent call last):\n  File "a.py", line 3, in f',
     ],
 )
 def test_no_end_is_seen(last: str) -> None:
@@ -115,10 +114,9 @@ def test_no_end_is_seen(last: str) -> None:
     [
         STEPS,
         "[2024-03-12 09:15:40,338] [INFO] [launch.py:20:main] WORLD INFO DICT: {}\n",
-        'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    save()\n',
         "OSError: [Errno 28] a message without a traceback\n",
     ],
-    ids=["another training", "another launch", "cut off", "an error"],
+    ids=["another training", "another launch", "an error"],
 )
 def test_what_follows_an_end(after: str) -> None:
     """A second training has its own end; an error while saving comes after the end."""
@@ -172,9 +170,23 @@ def test_one_of_several_files_ends() -> None:
     end = f"{STEPS}{{'train_runtime': 611.2}}\n"
     assert judged(end, STEPS).verdict is Verdict.HEALTHY
     cut = judged(end, STEPS + TRACEBACK.rpartition("ValueError")[0])
-    assert cut.verdict is Verdict.UNFINISHED
-    assert cut.break_off is not None
-    assert cut.break_off.cut == ("1.log", STEPS.count("\n") + 1)
+    assert cut.verdict is Verdict.UNKNOWN
+    assert cut.root is not None
+    assert cut.root.evidence.file == "1.log"
+    assert cut.root.finding.record.at == STEPS.count("\n") + 1
+
+
+@pytest.mark.parametrize("end", ["", "{'train_runtime': 611.2, 'train_loss': 0.9}\n"])
+def test_a_traceback_without_its_exception(end: str) -> None:
+    """It is a failure, at its last frame, unless the training goes on after it."""
+    cut = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    save()\n'
+    judgement = judged(STEPS + end + cut)
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert judgement.root is not None
+    assert [frame.source for frame in judgement.root.finding.record.frames] == ["save()"]
+    assert "failed at `save()`" in judgement.root.finding.record.message
+    whole = "{'train_runtime': 611.2}\n"
+    assert judged(STEPS + cut + STEPS + whole).verdict is Verdict.HEALTHY
 
 
 @pytest.mark.parametrize(

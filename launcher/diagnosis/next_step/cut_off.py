@@ -1,0 +1,81 @@
+"""Advises on a traceback that ends before its exception, by the call in which it failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ...evidence.failure_record import Frame
+from .step import Basis, Case, Step
+
+CUT_OFF = "the log ends before the exception"
+"""End of the message of the evidence in a log."""
+ADD = "Add what follows the log's last line: the exception and its message are missing."
+COLLECTIVES = r"all_reduce|all_gather\w*|broadcast\w*|barrier|reduce_scatter\w*|all_to_all\w*"
+CALLS = (
+    (
+        r"\b(?:rmtree|_rmtree\w*|rmdir|unlink|rename|makedirs|mkdir)\b",
+        (
+            "See whether several ranks delete, rename or create the same folder at once, and"
+            " whether the disk allows it; let one rank do it."
+        ),
+    ),
+    (
+        r"load_state_dict|load_checkpoint|_state_dict\(|\btorch\.load\b|\bload_file\b|\bsafe_open\b",
+        (
+            "Compare the file with the model: loading fails mostly since names or shapes differ"
+            " (another model, vocabulary or version), or since the file is damaged."
+        ),
+    ),
+    (
+        r"init_process_group|\bTCPStore\b|\brendezvous\b|init_distributed",
+        (
+            "See whether all ranks start and reach MASTER_ADDR:MASTER_PORT, whether the port is"
+            " free, and whether this torch has the backend: there is no NCCL on Windows or without"
+            " CUDA."
+        ),
+    ),
+    (
+        rf"\b_?(?:{COLLECTIVES})\b|_verify_param_shape|_sync_module_states",
+        (
+            "Look at the other ranks' output first: a collective fails mostly as another rank has"
+            " failed or does something else. If none has, run with `NCCL_DEBUG=INFO`."
+        ),
+    ),
+    (
+        r"\b(?:_worker_loop|fetch|collate\w*|_next_data|__getitem__)\b",
+        "Load the data in the main process (`num_workers=0`) to see which sample fails, and why.",
+    ),
+    (
+        r"\bfrom_pretrained\b",
+        (
+            "See that the name or folder is right and complete, and that the library knows this"
+            " model; `python -c` with that call alone shows the exception."
+        ),
+    ),
+)
+"""Calls, and what mostly fails in them."""
+IMPORTS = re.compile(r"(?:from [\w.]+ )?import \w")
+NEAR = 4
+"""Maximum innermost frames to search for a call."""
+
+
+def cut_off(case: Case) -> Step | None:
+    """What to look at in a traceback without its exception, and what to add."""
+    if case.kind or not case.message.endswith(CUT_OFF):
+        return None
+    is_glued = " " in case.frames[-1].function if case.frames else False  # with its message
+    meaning = "" if is_glued else next(_meanings(case.frames), "")
+    return Step(f"{meaning} {ADD}".strip(), Basis.OPEN)
+
+
+def _meanings(frames: tuple[Frame, ...]) -> Iterator[str]:
+    """What mostly fails in the innermost calls, the last first."""
+    if frames and IMPORTS.match(frames[-1].source):
+        yield (
+            f'Run `python -c "{frames[-1].source}"` to see the exception: a package is missing, or'
+            " two don't fit each other."
+        )
+    for frame in frames[: -NEAR - 1 : -1]:
+        text = f"{frame.function}: {frame.source}"
+        yield from (do for words, do in CALLS if re.search(words, text))

@@ -1,0 +1,127 @@
+"""What a person writes: a message within a sentence, a title, an exit's code, words for a hang."""
+
+from __future__ import annotations
+
+import pytest
+from safe_launch.logs.headline import headline
+from safe_launch.logs.judgement import Verdict
+from support.logs import STEPS, entry_of, judged
+
+READY_ONCE = "Expected to mark a variable ready only once. This error is caused by"
+"""A known message, without its exception's type."""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        (
+            "our loop stops with 'Shelf' object has no attribute 'rows' after an epoch",
+            "AttributeError",
+            "'Shelf' object has no attribute 'rows'",
+        ),
+        (
+            "# colab notebook ShelfError: the shelf is full\n\nany idea?",
+            "ShelfError",
+            "the shelf is full",
+        ),
+        (
+            "colab T4 shelfkit ShelfError: the shelf is full",
+            "ShelfError",
+            "the shelf is full",
+        ),
+        (
+            "with 4 cards each worker fails with `CUDA error: invalid device\nordinal` at once",
+            "AcceleratorError",
+            "CUDA error: invalid device ordinal",
+        ),
+    ],
+)
+def test_an_exception_in_somebodys_sentence(text: str, kind: str, said: str) -> None:
+    """Named in a title, reported by its message alone, wrapped over two lines."""
+    judgement = judged(text + "\n")
+    assert judgement.root is not None
+    record = judgement.root.finding.record
+    assert (record.exception.rpartition(".")[2], record.message) == (kind, said)
+    assert judgement.root.evidence.is_spoken
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"With two adapters it ends, and the error was:\n\n{READY_ONCE}\none of the following\n",
+        f"Training the critic I always get this: {READY_ONCE} ... what now?\n",
+    ],
+)
+def test_a_known_message_within_a_text(text: str) -> None:
+    """It needs no type and no line to itself if somebody's words announce it."""
+    assert entry_of(judged(text)) == "ddp-parameter-ready-twice"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"The page explains what {READY_ONCE} means and so on\n",
+        "if the loader raises, it says 'Shelf' object has no attribute 'rows' will be skipped\n",
+        f"# shelfkit ShelfError: the shelf is full\n{STEPS}"[2:],
+    ],
+)
+def test_what_reports_nothing(text: str) -> None:
+    """An explanation, a handled error, and a line before a training that goes on."""
+    assert judged(text).root is None
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "code"),
+    [
+        ("the script exits with return code -9 when I add a second card", 9, 137),
+        ("# launcher ends: process 4711 got signal: 1\n" + STEPS, 1, 129),
+        ("every worker dies with SIGSEGV before the first step", 11, 139),
+        ("on Windows the process finished with exit code 3221225477", None, 3221225477),
+    ],
+)
+def test_an_end_by_a_signal_in_words(text: str, number: int | None, code: int) -> None:
+    """A negative code, a signal's number or name, a status of Windows; in a title, before steps."""
+    judgement = judged(text + "\n")
+    assert judgement.root is not None
+    record = judgement.root.finding.record
+    assert (record.signal, record.exit_code) == (number, code)
+
+
+def test_an_exception_in_a_heading() -> None:
+    """It is about the log below it, though that has steps."""
+    judgement = judged(f"# torch.SignalException: Process 4711 got signal: 1\n\n{STEPS}")
+    assert judgement.root is not None
+    assert judgement.root.finding.record.exception == "torch.SignalException"
+
+
+def test_a_loss_that_somebody_calls_nan() -> None:
+    """It has the entry of a log whose last losses are NaN."""
+    assert entry_of(judged("with fp16 the training loss is NaN from step 3 on\n")) == (
+        "loss-not-a-number"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "With RANK=0 and WORLD_SIZE=2 the training is hanging",
+        "it hangs in TCPStore",
+        "The ranks never exit, and the job keeps its nodes",
+        "the terminal didn't respond for an hour",
+    ],
+)
+def test_words_for_a_hang(text: str) -> None:
+    """They are the failure of a text that has no other."""
+    judgement = judged(text + "\n")
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert headline(judgement).startswith(text[:30])
+
+
+def test_a_spawned_process_that_left() -> None:
+    """Its report by torch's `spawn` names its exit code or signal, from which the advice comes."""
+    said = "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with"
+    for end, code in (("exit code 3221225620", 3221225620), ("signal SIGSEGV", 139)):
+        judgement = judged(f"{said} {end}\n")
+        assert judgement.root is not None
+        record = judgement.root.finding.record
+        assert (record.rank, record.exit_code) == (1, code)
