@@ -10,7 +10,7 @@ from itertools import pairwise
 from .exception_lines import HANDLED, LONGEST_LINE, MILD, SURELY_RAISED
 from .progress_signs import STEP, Written
 
-LOGGED = re.compile(r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN\w*|ERROR)\b|[{}]|=.*=.*=|^\W*\[|^\s*#")
+LOGGED = re.compile(r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN\w*|ERROR)\b|[{}]|=.*=|^\W*\[|^\s*#")
 """Words of a program instead."""
 OF_ERROR = (
     r"(?:\b(?:errors?|exceptions?|crash\w*|fail(?:s|ed|ing|ure)?)\b"

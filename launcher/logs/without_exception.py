@@ -32,6 +32,8 @@ OFTEN = 3
 """Minimum repetitions, with other times, of what a run waits for."""
 PROMPT = re.compile(r"(?:\([\w.-]+\) )?(?:\[?[\w.-]+@[\w.-]+[^$#\n]{0,80})?[$#] \S")
 """A shell's prompt with the next command."""
+VARIABLE = re.compile(r"\b(?:[A-Z]+_)*(?:RANK|SIZE)=\d+")
+"""A variable of the launch in somebody's sentence."""
 DOUBTED = re.compile(r"\b(?:may|might|can|could|avoid|if|seems?|looks?)\b|\?\?", re.IGNORECASE)
 
 
@@ -148,7 +150,8 @@ def _users_words(first: Sequence[Written], last: Sequence[Written]) -> Written |
     """
     has_steps = any(STEP.search(line.text) for line in last)
     for line in (*last[-AROUND:], *first[:AROUND]):
-        is_prose = not LOGGED.search(line.text) and not DOUBTED.search(line.text)
+        words = VARIABLE.sub("", line.text)
+        is_prose = not LOGGED.search(words) and not DOUBTED.search(words)
         complaint = complaint_in(line.text) if is_prose else None
         if complaint and (line in last[-AROUND:] or complaint.is_of_steps or not has_steps):
             return line

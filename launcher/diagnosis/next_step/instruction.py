@@ -142,6 +142,20 @@ GUARDS = ("trust_remote_code", "weights_only")
 COMPARED = (
     (
         re.compile(
+            r"\bonly (?:works?|supported|available|valid|possible) (?:in|with|for|under) (?:an? )?"
+            r"distributed\b|\b(?:requires?|needs?) (?:an? )?distributed (?:train|environ|launch)",
+            re.I,
+        ),
+        "Start one process for each device by a launcher (`torchrun --nproc-per-node N SCRIPT`,"
+        " under Slurm one torchrun a node): this one runs alone, without ranks. ",
+    ),
+    (
+        re.compile(r"\bsame device\b|\bsingle[- ]device\b|\bdifferent devices\b", re.I),
+        "Have the whole model, and what it is given, on one device before this call, without a"
+        " `device_map` over several. ",
+    ),
+    (
+        re.compile(
             r"\brequires? (?:an? )?(?:Volta|Turing|Ampere|Ada|Hopper|Blackwell|sm_?\d)", re.I
         ),
         "Switch it off, as this GPU is older, or take a newer GPU. ",
@@ -255,6 +269,8 @@ def requirement(case: Case) -> Step | None:
     change = f"Change {', '.join(f'`{name}`' for name in dict.fromkeys(names[:3]))}. "
     change = change if names and not limit else ""
     do = f"{do}{change}" or _as_imported(case)
+    if not do:
+        return None
     text = f"{do}{_speaker(case)} reports: {quoted(matching)}"
     yours = case.users_frame
     frame = yours or case.frame
