@@ -26,16 +26,17 @@ WORDS = {
         " `XDG_CACHE_HOME`, MIOpen's by `MIOPEN_USER_DB_PATH` and `MIOPEN_CUSTOM_CACHE_DIR`."
     ),
     r"Read-only file system": (
-        "Write to a folder that this node or container may write to: set the output and cache"
-        " folders (`HF_HOME`, `TMPDIR`, `TRITON_CACHE_DIR`)."
+        "Write to another folder, as this one's disk is mounted read-only on this node or in this"
+        " container: set the output and cache folders (`HF_HOME`, `TMPDIR`, `TRITON_CACHE_DIR`)."
     ),
     r"Too many open files": (
         "Raise the limit of open files before the launch (`ulimit -n 65535`), and use"
         " fewer loader processes."
     ),
     r"Resource temporarily unavailable|can't start new thread": (
-        "Raise the limit of processes (`ulimit -u`, the container's pids limit), and start"
-        " fewer: loader workers, OMP_NUM_THREADS."
+        "Start fewer loader processes and threads: `export OMP_NUM_THREADS=1"
+        " OPENBLAS_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false`. Or raise the limit of processes"
+        " that is reached (`ulimit -u`, the container's pids limit)."
     ),
 }
 """Steps by texts of the C library (strerror)."""
