@@ -69,8 +69,19 @@ PROJECTS = {
 }
 """Repositories of scripts by the folder of their checkout."""
 DISTRIBUTIONS = {
+    "Levenshtein": "python-Levenshtein",
     "PIL": "pillow",
     "awq": "autoawq",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "faiss": "faiss-cpu",
+    "fitz": "PyMuPDF",
+    "git": "GitPython",
+    "hydra": "hydra-core",
+    "nemo": "nemo-toolkit[all]",
+    "open_clip": "open-clip-torch",
+    "yaml": "pyyaml",
     "flash_attn": "flash-attn",
     "flash_attn_2_cuda": "flash-attn",
     "flashinfer": "flashinfer-python",
@@ -83,6 +94,13 @@ DISTRIBUTIONS = {
     **{name: row.distribution for name, row in OF_PACKAGE.items() if row.distribution},
 }
 """Distribution names of packages whose import name differs."""
+SOURCES = {
+    "apex": "NVIDIA/apex",
+    "clip": "openai/CLIP",
+    "detectron2": "facebookresearch/detectron2",
+}
+"""Repositories of packages that are installed from their source: PyPI's of the same name are
+others', or none."""
 INSTALLED = re.compile(r"(?:.*/)?(?:(?:site|dist)-packages/|\.\.\./(?=.*/))(?P<package>\w+)")
 """Path of an installed module, possibly shortened to `...` by people and excerpts."""
 CHECKOUT = re.compile(

@@ -26,15 +26,8 @@ from .configuration import configuration, misspelt_option
 from .cut_off import cut_off
 from .data_files import damaged_file, runtimes_check
 from .imported_from import own_module, shadowed
-from .installation import absent_package, compiled_part, missing_library, twins
-from .instruction import (
-    FOR_DEVELOPERS,
-    instruction,
-    refused_itself,
-    refused_value,
-    requirement,
-    sentences,
-)
+from .installation import absent_package, compiled_part, missing_library, other_name, twins
+from .instruction import FOR_DEVELOPERS, instruction, sentences
 from .interpreters import other_interpreter
 from .io_errors import connection_lost, http_error, storage_error, system_error
 from .logged_reason import logged_reason
@@ -52,6 +45,7 @@ from .ranks import (
     shared_cache,
     unequal_replicas,
 )
+from .requirement import refused_itself, refused_value, requirement
 from .script_line import called_line, is_check, script_line
 from .sharded_model import bare_model, mixed_dtypes, sharded
 from .step import Basis, Case, Step, case_of, run_of
@@ -118,6 +112,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "instruction": instruction,
         "refused-value": refused_value,
         "other-interpreter": other_interpreter,
+        "other-name": other_name,
         "compiled-part": compiled_part,
         "absent-package": absent_package,
         "misfit": misfit,
@@ -136,7 +131,7 @@ PLAINER = ("build", "instruction", "refused-value")
 SURER: tuple[str, ...] = (
     *("isolated-build", "shared-cache", "race-on-files", "unfinished-checkpoint"),
     *("other-nodes-disk", "service-mesh", "busy-rank", "other-interpreter", "replicas-in-threads"),
-    *("own-module", "taken-port"),
+    *("own-module", "taken-port", "other-name"),
 )
 """Rules more specific than general entries, or entries about a waiting rank."""
 SUREST: tuple[str, ...] = (

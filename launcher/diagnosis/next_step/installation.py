@@ -6,8 +6,10 @@ import re
 from dataclasses import dataclass
 
 from ...catalogue.package_names import (
+    DISTRIBUTIONS,
     MODEL_CODE,
     PYTHON,
+    SOURCES,
     package_of_file,
     package_of_module,
     pip_name,
@@ -51,6 +53,7 @@ OWNERS = (
     (r"ibv_|rdma_|efadv_", "the RDMA libraries"),
 )
 """Libraries by the beginnings of their functions' names."""
+NO_MODULE = re.compile(r"No module named '(?P<name>\w+)'")
 LACKS = ("ImportError", "OSError", "AttributeError", "RuntimeError", "")
 """Exceptions about a missing symbol: ctypes raises AttributeError, the loader prints a line."""
 COMPILED = (
@@ -83,6 +86,26 @@ def compiled_part(case: Case) -> Step | None:
         return None
     match = ABSENT.search(case.message)
     return _without_library(case, match["library"]) if match else None
+
+
+def other_name(case: Case) -> Step | None:
+    """A missing package whose name for pip isn't its module's, or that pip gets from its source."""
+    match = NO_MODULE.match(case.message)
+    name = match["name"] if match else ""
+    if (source := SOURCES.get(name)) is not None:
+        return Step(
+            f"Install {name} from its source, as PyPI's package of this name is another, or none"
+            " (compiled parts: see its README): `python -m pip install --no-build-isolation"
+            f" git+https://github.com/{source}`."
+        )
+    distribution = DISTRIBUTIONS.get(name)
+    if distribution is None:
+        return None
+    isolation = "--no-build-isolation " if name in COMPILED else ""
+    return Step(
+        f"Install {distribution}, which has the module `{name}`, with the Python that runs:"
+        f" `python -m pip install {isolation}{distribution}`."
+    )
 
 
 def missing_library(case: Case) -> Step | None:

@@ -10,9 +10,10 @@ from ...catalogue.version_skew import LAZY
 from ...core.quotation import shortened
 from ...evidence.failure_record import Frame
 from ...system.redaction import redacted
-from .instruction import INSTRUCTION, REQUIREMENT
+from .instruction import INSTRUCTION
 from .meanings import MEANINGS
 from .meanings_of_values import MEANINGS_OF_VALUES, NAME, Meaning
+from .requirement import REQUIREMENT
 from .step import Basis, Case, Step, filled
 
 GENERAL = "Print the values in this line just before it; the message shows which of them is wrong."
