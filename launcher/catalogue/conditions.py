@@ -98,7 +98,7 @@ def read_variant(place: Place, raw: dict[str, Any]) -> Variant:
             parts[key] = MappingProxyType(read_ranges(place, value))
         else:
             parts[key] = _part(place, key, value)
-    if not parts.keys() - {"do"}:
+    if not parts.keys() - {"do", "title"}:
         raise place.error("without a condition it would hold for everybody: put it into the prose")
     if not parts.get("do", "").strip():
         raise place.error("`do` is missing: the remedy in this case")

@@ -151,6 +151,12 @@ class KnownFailure:
         """The title without quoted messages, as a run's message has other numbers."""
         return QUOTED.sub("", self.title)
 
+    def subject_of(self, record: FailureRecord) -> str:
+        """The title for a record: that of the first variant that holds, if it has one."""
+        held = (each for each in self.variants if each.advice(record) is not None)
+        variant = next(held, None)
+        return (variant.title if variant else "") or self.subject
+
     @property
     def confidence(self) -> str:
         """The strongest kind of proof; empty if none."""

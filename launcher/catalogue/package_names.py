@@ -203,6 +203,13 @@ def path_in_package(path: str) -> str | None:
     return path[match.start("package") :] if match else None
 
 
+def checkout_of(path: str) -> str:
+    """The folder of a package's clone that a file is in; empty for an installed or other file."""
+    path = path.replace("\\", "/")
+    match = None if INSTALLED.match(path) else CHECKOUT.match(path)
+    return path[: match.start("package")].rstrip("/") if match else ""
+
+
 def package_of_module(module: str) -> str | None:
     """The known package of a module, if any."""
     root = module.partition(".")[0]

@@ -35,6 +35,7 @@ class Variant:
 
     Attributes:
         do: the advice, with names of the patterns' groups in braces.
+        title: what happened in this case, in place of the entry's title; empty for the latter.
         exception: name of an exception's type, without its module.
         message: pattern searched in the exception's message, or without an exception in the line
             that reports the failure.
@@ -54,6 +55,7 @@ class Variant:
     """
 
     do: str
+    title: str = ""
     exception: str | None = None
     message: LinearPattern | None = None
     file: str | None = None

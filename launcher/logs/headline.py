@@ -68,8 +68,9 @@ def _happened(finding: Finding, spots: Sequence[SourceLocation], complaint: str)
     message = (complaint if is_silent else "") or _words(record, entry)
     text = _fitted(redacted(message))
     if entry is not None:
-        is_new = text.casefold() not in entry.subject.casefold()
-        text = f"{entry.subject} ({text})" if is_new else entry.subject
+        subject = entry.subject_of(record)
+        is_new = text.casefold() not in subject.casefold()
+        text = f"{subject} ({text})" if is_new else subject
     return ": ".join(filter(None, (at, text)))
 
 

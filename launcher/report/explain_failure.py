@@ -61,7 +61,8 @@ def failure_rows(
         rows.append(("note", WAITED))
     rows += [("where", text) for text in where_texts(record, spots)]
     happens = prose_for(entry.sections["What happens"], traits)
-    rows.append(("why", f"{entry.subject}\n{happens}" if whole else entry.subject))
+    subject = entry.subject_of(record)
+    rows.append(("why", f"{subject}\n{happens}" if whole else subject))
     if whole and record.model:
         rows.append(("model", model_text(record)))
     if entry.kind is Kind.MEMORY:

@@ -104,7 +104,8 @@ def other_name(case: Case) -> Step | None:
     isolation = "--no-build-isolation " if name in COMPILED else ""
     return Step(
         f"Install {distribution}, which has the module `{name}`, with the Python that runs:"
-        f" `python -m pip install {isolation}{distribution}`."
+        f" `python -m pip install {isolation}{distribution}`. If the project's clone brings it:"
+        " `git submodule update --init --recursive`."
     )
 
 

@@ -7,6 +7,7 @@ import re
 from ...catalogue.package_names import (
     MODEL_CODE,
     PYTHON,
+    checkout_of,
     package_of_file,
     package_of_name,
     pip_name,
@@ -170,10 +171,20 @@ def _of_object(case: Case) -> Step | None:
     by_name = [package for package in by_name if package in callers] or by_name
     if len(by_name) == 1 and DISTINCT.fullmatch(name):
         return step_of(case, Skew(Wanting.PACKAGE, wanting, by_name[0], name))
+    made_by = package_of_name(match["type"])
     # torch, which the others are built on, is given what they make
     one = callers[1] if wanting == "torch" and callers[1:] else wanting
+    if made_by not in (None, wanting):
+        one = str(made_by)
     version = versions_of(case.record).get(one)
     before = f'`pip install "{pip_name(one)}<{version}"`' if version else "the one before it"
+    clone = next((folder for f in reversed(case.frames) if (folder := checkout_of(f.file))), "")
+    if clone and one == wanting:
+        return Step(
+            f"Update the clone in {clone} (`git pull`), and install the versions that its"
+            f" requirements name: its code takes an object of type `{match['type']}` for one that"
+            f" has `{name}`. What made the object may be newer or older than expected."
+        )
     return Step(
         f"Upgrade {one} (`pip install -U {pip_name(one)}`), or, if it is the newest, take {before}."
         f" {wanting} takes an object of type `{match['type']}` for one that has `{name}`: what made"

@@ -49,6 +49,16 @@ def variant(do: str = "Free {size}.", **parts: str) -> Variant:
     return Variant(do, **{name: compiled(text) for name, text in parts.items()})  # type: ignore[arg-type]
 
 
+def test_a_title_of_its_own() -> None:
+    """The first variant that holds gives it; without one the entry's stands."""
+    held = Variant("Free it.", title="No room for it", message=compiled("no room"))
+    other = Variant("Wait.", title="It waits", message=compiled("waits"))
+    plain = Variant("Free it.", message=compiled("no room"))
+    entry = read_catalogue()[0]
+    for variants, title in (((other, held), "No room for it"), ((plain, held), entry.subject)):
+        assert replace(entry, variants=variants).subject_of(RECORD) == title
+
+
 @pytest.mark.parametrize(
     ("case", "expected"),
     [
@@ -287,7 +297,8 @@ def test_the_step_comes_first(texts: tuple[str, ...], expected: Advice) -> None:
 @table("entry", read_catalogue(), name=lambda entry: entry.id)
 def test_three_lines_are_enough(entry: KnownFailure) -> None:
     """Every case has a title and a short first sentence."""
-    assert len(entry.subject) <= LONGEST_TITLE
+    for title in (entry.subject, *(variant.title for variant in entry.variants)):
+        assert len(title) <= LONGEST_TITLE, title
     texts = [variant.do for variant in entry.variants]
     texts += entry.sections["What to do"].split("\n\n")[:1]
     for text in texts:
