@@ -26,7 +26,7 @@ MODULES = "."
 SAME_NAMES = {"lightning": "pytorch_lightning"}
 """Packages with the names and versions of another."""
 IMPORTED = re.compile(
-    r"cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)' \((?P<path>[^()]+)\)"
+    r"cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)'(?: \((?P<path>[^()]+)\)|\W*\Z)"
 )
 SUBMODULE = re.compile(r"No module named '(?P<module>\w+)\.(?P<name>[\w.]+)'\Z")
 OF_MODULE = re.compile(r"module '?(?P<module>[\w.]+?)'? has no attribute '?(?P<name>\w+)'?")
@@ -250,9 +250,9 @@ def _skew(frame: Frame, package: str, name: str, owner: str = "") -> Skew | None
 
 def _of_import(message: str, frames: Sequence[Frame]) -> Skew | None:
     if match := IMPORTED.match(message):
-        owner = package_of_file(match["path"])
         package = package_of_module(match["module"])
-        if package != PYTHON:  # a file of the user's may have the name of a package
+        if match["path"] and package != PYTHON:  # a user's file may have the name of a package
+            owner = package_of_file(match["path"])
             package = owner if owner == match["module"].partition(".")[0] else None
     elif match := SUBMODULE.match(message):
         is_part = match["module"] in SPACES and "." not in match["name"]

@@ -11,6 +11,7 @@ from .attempts import ENOUGH, SURVIVED, Evidence, Reading
 from .complaints import most_telling
 from .exception_lines import MILD, SEVERE
 from .judgement import BreakOff, Failure
+from .launcher_messages import is_of_launcher
 from .progress_signs import IS_PROGRESS, STEP, TRAINING, last_activity, reported_end
 
 PEER_LEFT = re.compile(r"[Cc]onnection (?:closed|reset) by (?:remote )?peer")
@@ -90,6 +91,7 @@ def cut_off(reading: Reading) -> Evidence | None:
             each
             for each in reading.cut
             if is_open(reading, each.file, each.record.at)
+            and not is_of_launcher(tuple(frame.file for frame in each.record.frames))
             and not any(
                 line.number > each.record.at and STEP.search(line.text)
                 for line in reading.last_lines.get(each.file, ())

@@ -30,7 +30,7 @@ STREAMS = (
         r"(?:localhost|\d+\.\d+\.\d+\.\d+|[A-Za-z][\w-]*\d[\w-]*(?:\.[A-Za-z][\w-]*)*)): "
     ),
     re.compile(r"\[(?P<stream>pod/[^\]\s]+)\] ?"),
-    re.compile(r"\((?P<stream>(?:[\w.()]+ )?pid=\d+(?:, ip=[\d.]+)?)\) ?"),  # ray
+    re.compile(r"\((?P<stream>(?:[\w.(),-]+ )?pid=\d+(?:, ip=[\d.]+)?)\) ?"),  # ray, SkyPilot
 )
 """Prefixes that distinguish the lines of processes or hosts."""
 LABEL = re.compile(r" *\d+(?:: |\t| [|\u2502] )")
@@ -41,8 +41,12 @@ STAMPS = (
     re.compile(TIME + r" std(?:out|err) [FP] "),  # Kubernetes' container runtime
     re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ?"),
 )
-GLOG = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w/.<>-]+:\d+\] ?(?:\[[\d/_]+\] )?")
-"""The prefix of torch's Python loggers, repeated on each line of a traceback."""
+GLOG = re.compile(
+    r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w/.<>-]+:\d+\] ?(?:\[[\d/_]+\] )?"
+    r"|ERROR \d\d-\d\d \d\d:\d\d:\d\d \[[\w./-]+:\d+\] "
+    r"(?=  \S|    |Traceback|(?:[\w.]+\.)?\w+(?:Error|Exception): )"
+)
+"""The prefixes of torch's Python loggers and vLLM's, repeated on each line of a traceback."""
 FOLDED = re.compile(r"Traceback \(most recent call last\):\\n")
 MOST_LINES, LEAST_LINES = 400, 8
 """Maximum and minimum first lines of a log to search for a common prefix."""
@@ -135,7 +139,9 @@ def common(head: bytes) -> re.Pattern[str] | None:
         start, shape = "", plain
     else:
         start, shape = " *", padded
-    if len(shape) < 2 or shape.strip() == "|":  # the margin of an exception group
+    is_frames = not shape.strip() and any(line.startswith(f'{shape}File "') for line in written)
+    # The indentation of a long traceback, or the margin of an exception group, is no prefix.
+    if len(shape) < 2 or is_frames or shape.strip() == "|":
         return None
     return re.compile(start + re.escape(shape).replace("0", r"\d+"))
 

@@ -55,7 +55,8 @@ ENDS_MESSAGE = re.compile(
 """Beginnings of lines that aren't part of an exception's message, as a shell's prompt or trace and
 a program's pictograph."""
 GOES_ON = re.compile(
-    r"\s|E[A-Z0-9]\d{4}|Last error|\[ERROR\] \d{4}-|Exception raised from|ncclS|ncclI|Error"
+    r"\s|E[A-Z0-9]\d{4}|Last error|-- Process \d+ terminated|\[ERROR\] \d{4}-"
+    r"|Exception raised from|ncclS|ncclI|Error"
     r"|\(?[A-Z0-9][a-z]*\)? [\w`'(]"
 )
 """Beginnings of lines that continue a message after an empty line."""
@@ -108,6 +109,8 @@ class Message:
         first = self.lines[0]
         if (first and self.is_spoken) or OF_PYTHON.match(first):
             return False
+        if not first and text.startswith("-- Process "):
+            return False  # of torch's `spawn`, which another exception follows
         if what := WHAT.match(text):
             self.lines.append(f"what(): {what['message']}")
             return True

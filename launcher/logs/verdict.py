@@ -105,8 +105,10 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
     if not sure:
         told = chain(failures_by_message(reading, catalogue), in_prose(reading, catalogue))
         sure = [*islice(told, 1)]
-        if not (reading.has_failed or reading.deaths) and (cut := cut_off(reading)):
-            sure = [_within_cut(cut, sure, catalogue)]
+    is_traced = any(failure.finding.record.frames for failure in sure)
+    cut = None if is_traced or reading.has_failed or reading.deaths else cut_off(reading)
+    if cut is not None and (cut.record.frames or not sure):
+        sure = [_within_cut(cut, sure, catalogue)]
     if not sure and not reading.deaths:
         sure = [*without_exception(reading)]
     if not sure and not reading.deaths:

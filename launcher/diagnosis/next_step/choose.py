@@ -32,7 +32,7 @@ from .interpreters import other_interpreter
 from .io_errors import connection_lost, http_error, storage_error, system_error
 from .logged_reason import logged_reason
 from .memory import one_device, out_of_memory
-from .misfit import misfit
+from .misfit import ARGUMENT, ATTRIBUTE, PLAIN, misfit
 from .native import native
 from .optional_parts import optional_part, switch
 from .ports import taken_port
@@ -228,6 +228,13 @@ def _fallback(case: Case) -> Step:
             f"Install {callers[0]} with the versions of {named} that its documentation or"
             " requirements name, if they aren't: the call went through all of them. "
         )
+    elif not case.frames and _is_of_releases(case):
+        framework = run_of(case).framework
+        named = framework.name if framework else "the project"
+        fit = (
+            f"Compare the installed versions with those that {named} names in its"
+            " requirements or README: mostly its code and a package are of different releases. "
+        )
     elif package in PACKAGES and case.kind in OF_LOADING and any(map(is_loading, case.frames)):
         version = versions_of(case.record).get(package, "")
         before = f'the one before (`pip install "{pip_name(package)}<{version}"`)'
@@ -236,6 +243,16 @@ def _fallback(case: Case) -> Step:
             f" {before if version else 'the release before'}, or the newest. "
         )
     return Step(f"{fit}{search if case.message else owner}. {attach}.", Basis.OPEN)
+
+
+def _is_of_releases(case: Case) -> bool:
+    """Whether a message alone, without a traceback, speaks of code that doesn't fit a package."""
+    lacks = ATTRIBUTE.match(case.message)
+    return (
+        (lacks is not None and lacks["type"] not in PLAIN)
+        or ARGUMENT.search(case.message) is not None
+        or case.message.startswith("cannot import name ")
+    )
 
 
 def is_loading(frame: Frame) -> bool:

@@ -25,7 +25,7 @@ from ...catalogue.version_skew import (
 )
 from ...catalogue.versions import direction, versions_of
 from ...evidence.failure_record import Frame
-from .shown_skew import shown_skew, step_of
+from .shown_skew import DISTINCT, shown_skew, step_of
 from .step import Case, Step
 
 ATTRIBUTE_OWNERS = (
@@ -52,8 +52,6 @@ PRIVATE = re.compile(r"(?:^|\.)_[a-z]\w*$")
 SUPER = re.compile(r"super\((?:(?P<base>[A-Z]\w+), self)?\)\.__init__\([^()]*\)")
 GENERATED = "unsloth_compiled_cache"
 """Folder of code that unsloth generates from trl's and keeps across upgrades."""
-DISTINCT = re.compile(r"[A-Z]\w+[A-Z]\w+|_?\w+_\w+_\w+")
-"""A name unlikely to be shared by two packages."""
 PLAIN = frozenset(
     {"NoneType", "str", "int", "float", "bool", "list", "dict", "tuple", "set", "Namespace"}
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ...catalogue.package_names import (
     PYTHON,
     package_of_file,
@@ -24,6 +26,8 @@ from ...catalogue.versions import direction
 from ...evidence.failure_record import Raised
 from .step import Case, Step
 
+DISTINCT = re.compile(r"[A-Z]\w+[A-Z]\w+|_?\w+_\w+_\w+")
+"""A name unlikely to be shared by two packages."""
 QUOTED = "because of the following error"
 """Text between a failed import and the quoted error."""
 
@@ -74,7 +78,7 @@ def _without_frame(raised: Raised) -> Skew | None:
     package: str | None = None
     if match := IMPORTED.match(message):
         package = package_of_module(match["module"])
-        package = package if package_of_file(match["path"]) in (package, None) else None
+        package = package if package_of_file(match["path"] or "") in (package, None) else None
     elif (match := CALLED.match(message)) and match["name"]:
         package = package_of_class(match["class"] or match["function"], match["name"], ())
     elif match := OF_MODULE.match(message):
@@ -82,7 +86,7 @@ def _without_frame(raised: Raised) -> Skew | None:
     elif match := OF_OBJECT.match(message):
         package = package_of_class(match["class"], match["name"], ())
         known = package and history_of(package, match["name"], match["class"])
-        package = package if known else None
+        package = package if known and DISTINCT.fullmatch(match["name"]) else None
     if match is None or package in (None, PYTHON):
         return None
     return Skew(Wanting.PACKAGE, "", str(package), match["name"], owner_in(match))

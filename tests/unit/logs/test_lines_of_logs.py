@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import textwrap
 
 import pytest
 from safe_launch.evidence.failure_record import FailureRecord
@@ -14,6 +15,7 @@ from safe_launch.logs.plain import restored
 from safe_launch.logs.prefixes import FilePrefixes, Stripped, common, stripped, unfolded
 from safe_launch.logs.progress_signs import Written, reported_end
 from safe_launch.logs.searches import loosened
+from support.logs import judged
 
 
 @pytest.mark.parametrize(
@@ -158,6 +160,16 @@ def test_a_scripts_own_words(lines: tuple[str, ...], said: str | None) -> None:
     """They count at the end without a later error, and not for a part."""
     end = reported_end([Written("a.log", number, text) for number, text in enumerate(lines)])
     assert (None if end is None else end.text) == said
+
+
+def test_the_indentation_of_a_long_traceback() -> None:
+    """It is no prefix, though nearly all lines have it; that of an indented log is."""
+    frames = "".join(f'  File "a.py", line {n}, in f\n    g({n})\n' for n in range(30))
+    log = f"Traceback (most recent call last):\n{frames}KeyError: 'x'\n"
+    for text in (log, textwrap.indent(log, "    ") + "\nwhat is this?\n"):
+        root = judged(text).root
+        assert root is not None
+        assert len(root.finding.record.frames) == 30
 
 
 def test_a_pattern_behind_prefixes() -> None:
