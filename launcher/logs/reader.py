@@ -54,7 +54,8 @@ class _File:
     def __init__(self, name: str, head: bytes, evidence: FileEvidence) -> None:
         self.name, self.evidence, self.searches = name, evidence, evidence.searches
         self.prefixes = FilePrefixes(head)
-        opening = enumerate(head[:OPENING].decode(errors="replace").split("\n"), 1)
+        lines = head[:OPENING].decode(errors="replace").split("\n")
+        opening = enumerate(lines[:-1] if len(head) > OPENING else lines, 1)
         self.opening = tuple(Written(name, at, text) for at, text in opening if text.strip())
 
     def automaton(self) -> Any:

@@ -133,11 +133,17 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
 def _within_cut(
     cut: Evidence, told: Sequence[Failure], catalogue: Sequence[KnownFailure]
 ) -> Failure:
-    """The failure of a traceback without its exception, with what somebody's words add."""
+    """The failure of a traceback without its exception, with what somebody's words add.
+
+    A known failure that the traceback doesn't fit is another one.
+    """
     record = cut.record
     if told:
         record = replace(told[0].finding.record, frames=record.frames, user_files=record.user_files)
-    return Failure(finding_of(record, catalogue), replace(cut, record=record))
+    finding = finding_of(record, catalogue)
+    if told and told[0].finding.entry and not finding.entry:
+        return told[0]
+    return Failure(finding, replace(cut, record=record))
 
 
 def _with_divergence(

@@ -98,8 +98,8 @@ def other_name(case: Case) -> Step | None:
             " (compiled parts: see its README): `python -m pip install --no-build-isolation"
             f" git+https://github.com/{source}`."
         )
-    distribution = DISTRIBUTIONS.get(name)
-    if distribution is None:
+    distribution = DISTRIBUTIONS.get(name, name)
+    if distribution == name:
         return None
     isolation = "--no-build-isolation " if name in COMPILED else ""
     return Step(
