@@ -9,6 +9,7 @@ from ..catalogue.entry import Finding, KnownFailure
 from ..catalogue.signature import Pattern, lines_of
 from ..core.quotation import shortened, with_short_paths
 from ..core.script import SourceLocation
+from ..diagnosis.next_step.activities import EXITS
 from ..diagnosis.next_step.build import build_error
 from ..diagnosis.next_step.installation import missing_line
 from ..diagnosis.next_step.step import raised_first
@@ -52,7 +53,7 @@ def _unfinished(break_off: BreakOff | None) -> str:
     activity = None if break_off is None or break_off.error is not None else break_off.activity
     if activity is None:
         return "unfinished: the log stops before the training's end"
-    state = "no failure so far" if activity is TRAINING else "unfinished"
+    state = "no failure so far" if activity in (TRAINING, EXITS) else "unfinished"
     return f"{state}: the log ends {activity.words}"
 
 

@@ -15,6 +15,7 @@ from ..core.quantities import noun_of
 from ..core.quotation import shortened
 from ..core.script import SourceLocation
 from ..core.workload import Workload
+from ..diagnosis.next_step.activities import EXITS, NO_ERROR
 from ..diagnosis.next_step.choose import next_step
 from ..diagnosis.next_step.step import Basis, Step
 from ..evidence.failure_record import FailureRecord, death_text
@@ -149,7 +150,9 @@ def _break_off_rows(break_off: BreakOff) -> list[Row]:
     result: list[Row] = []
     if (line := break_off.complaint) is not None:
         result += [("next", f"if it has failed there: {_on_line(line)}"), ("said", _line(line))]
-    elif break_off.activity is not None and break_off.activity.advice:
+    if break_off.activity is EXITS:
+        result.append(("note", NO_ERROR))
+    if line is None and break_off.activity is not None and break_off.activity.advice:
         result.append(("next", f"if it stands still there, {break_off.activity.advice}"))
     if break_off.error is not None:
         result += [("error", text) for text in _seen(break_off.error)[-1:]]

@@ -43,10 +43,15 @@ EXITS = _activity(
     r"\bprocess group has NOT been destroyed before we destruct"
     r"|\bdestroy_process_group\(\) was not called before program exit",
     "as a process exits",
-    "see what still runs (`ps`): this process was exiting. The line is torch's note that it didn't"
-    " call `destroy_process_group()`, and no error; why it exits is above it.",
+    "see what still runs (`ps`): this process was exiting.",
 )
 """What torch writes as a process exits (ProcessGroupNCCL.cpp)."""
+NO_ERROR = (
+    "torch's note on the process group is no error, and changes no weights. To silence it, call"
+    " `torch.distributed.destroy_process_group()` at the script's end. Why a process exits too"
+    " early is above the note."
+)
+"""What that line means."""
 ACTIVITIES = (
     NCCL,
     EXITS,

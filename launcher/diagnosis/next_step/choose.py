@@ -25,6 +25,7 @@ from .complaints import users_report
 from .configuration import configuration, misspelt_option
 from .cut_off import cut_off
 from .data_files import damaged_file, runtimes_check
+from .guarded_call import guarded_call
 from .imported_from import own_module, shadowed
 from .installation import absent_package, compiled_part, missing_library, other_name, twins
 from .instruction import FOR_DEVELOPERS, instruction, sentences
@@ -88,6 +89,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "driver-call": driver_call,
         "service-mesh": service_mesh,
         "own-address": local_address,
+        "guarded-call": guarded_call,
         "busy-rank": busy_rank,
         "bare-model": bare_model,
         "mixed-dtypes": mixed_dtypes,
@@ -130,7 +132,14 @@ PLAINER = ("build", "instruction", "refused-value")
 """Rules more specific than what a general entry advises if none of its variants applies."""
 SURER: tuple[str, ...] = (
     *("isolated-build", "shared-cache", "race-on-files", "unfinished-checkpoint"),
-    *("other-nodes-disk", "service-mesh", "busy-rank", "other-interpreter", "replicas-in-threads"),
+    *(
+        "other-nodes-disk",
+        "service-mesh",
+        "guarded-call",
+        "busy-rank",
+        "other-interpreter",
+        "replicas-in-threads",
+    ),
     *("own-module", "taken-port", "other-name"),
 )
 """Rules more specific than general entries, or entries about a waiting rank."""

@@ -93,13 +93,13 @@ PROMPT = "(asr) jonas@dgx:~/asr$ "
 @pytest.mark.parametrize(
     ("log", "says"),
     [
-        (f"{STEPS}{PREEMPTED}", "was stopped"),
-        (f"{STEPS}{PREEMPTED}Resuming from the newest checkpoint\n", "was stopped"),
+        (f"{STEPS}{PREEMPTED}", "stopped"),
+        (f"{STEPS}{PREEMPTED}Resuming from the newest checkpoint\n", "stopped"),
         (f"{STEPS}{PREEMPTED}Resuming at epoch 0\nstep 9 loss 2\n", "while the training goes on"),
-        (f"{STEPS}{LIGHTNING}", "was stopped"),
+        (f"{STEPS}{LIGHTNING}", "stopped"),
         (
             f"{STEPS}{LIGHTNING}{PROMPT}ls\nepoch=12-step=403.ckpt\n{PROMPT}# epoch 3\n",
-            "was stopped",
+            "stopped",
         ),
     ],
 )
