@@ -9,11 +9,12 @@ from itertools import pairwise
 
 from .exception_lines import HANDLED, LONGEST_LINE, MILD, SURELY_RAISED
 from .progress_signs import STEP, Written
+from .traceback_parts import FRAME
 
 LOGGED = re.compile(r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN\w*|ERROR)\b|[{}]|=.*=|^\W*\[|^\s*#")
 """Words of a program instead."""
 OF_ERROR = (
-    r"(?:\b(?:errors?|exceptions?|crash\w*|fail(?:s|ed|ing|ure)?)\b"
+    r"(?:\b(?:errors?|exceptions?|crash\w*|fail(?:s|ed|ing|ure)?|issues?|problems?)\b"
     r"|\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38)"
 )
 OF_PERSON = (
@@ -35,7 +36,7 @@ GOES_WELL = re.compile(
 )
 """Words of a sentence on what went well."""
 INLINE = re.compile(
-    rf"(?:{OF_ERROR}|\bproblem|\u95ee\u9898)(?:[^:\uff1a]{{0,20}}[:\uff1a]\s*(?P<said>\S.{{20,}})"
+    rf"(?:{OF_ERROR}|\u95ee\u9898)(?:[^:\uff1a]{{0,20}}[:\uff1a]\s*(?P<said>\S.{{20,}})"
     r"|[^:\uff1a]{0,40}?(?P<attribute>'\w+' object has no attribute '\w+'))",
     re.IGNORECASE,
 )
@@ -86,7 +87,7 @@ def _announced(lines: Sequence[Written]) -> Written | None:
             and not (LOGGED.search(above.text) or GOES_WELL.search(above.text))
             and not SURELY_RAISED.match(above.text)
             and is_of_failure(above.text)
-            and not COMMAND.match(line.text)
+            and not (COMMAND.match(line.text) or FRAME.match(line.text))
             and WORDS_OF.search(line.text)
             and not any(map(HANDLED.search, later))
         ):

@@ -69,6 +69,19 @@ def by_message(
     return next(iter(findings.values())) if len(findings) == 1 else None
 
 
+def by_line(line: str, catalogue: Sequence[KnownFailure], record: FailureRecord) -> Finding | None:
+    """The known failure that has a line like this beside an exception, if unique."""
+    text = " ".join(line.split())
+    matching = [
+        entry
+        for entry in catalogue
+        if any(sign.log is not None and sign.log.search(text) for sign in entry.signatures)
+    ]
+    if len(matching) != 1:
+        return None
+    return Finding(replace(record, message=text), matching[0].role, matching[0])
+
+
 def _of_messages(
     catalogue: Sequence[KnownFailure],
 ) -> Iterator[tuple[KnownFailure, Signature, Pattern]]:

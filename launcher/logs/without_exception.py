@@ -16,7 +16,7 @@ from .attempts import Evidence, Reading
 from .complaints import REFUSED, REJECTED, most_telling
 from .exception_lines import LONGEST_LINE, SPOKEN
 from .judgement import Failure
-from .known_messages import by_message
+from .known_messages import by_line, by_message
 from .launcher_messages import CANCELLED
 from .progress_signs import STEP, Written
 
@@ -42,7 +42,8 @@ def failures_by_message(reading: Reading, catalogue: Sequence[KnownFailure]) -> 
     for file, lines in reading.last_lines.items():
         if file in reading.ends or not lines:
             continue
-        is_told = not (reading.events or reading.deaths)
+        raised = any(event.record.exception for event in reading.events)
+        is_told = not (raised or reading.deaths)
         announced, quoted = told(lines) if is_told else (None, ())
         for line in dict.fromkeys((lines[0], lines[-1], announced or lines[-1], *quoted)):
             if SPOKEN.search(line.text, 0, LONGEST_LINE):
@@ -55,7 +56,9 @@ def failures_by_message(reading: Reading, catalogue: Sequence[KnownFailure]) -> 
                 place = (line.number, line.text)
                 yield Failure(finding, Evidence(finding.record, file, (place,), is_spoken=True))
         if announced:
-            yield _failure(announced)
+            failure = _failure(announced)
+            finding = by_line(announced.text, catalogue, failure.finding.record)
+            yield in_context(replace(failure, finding=finding), reading) if finding else failure
 
 
 def without_exception(reading: Reading) -> Iterator[Failure]:

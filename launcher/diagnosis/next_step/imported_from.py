@@ -11,6 +11,8 @@ MISSING = re.compile(r"^No module named '(?P<name>[A-Za-z]\w*)(?:\.[\w.]+)?'")
 LACKS = re.compile(
     r"^(?P<partly>partially initialized )?module '(?P<module>\w+)' has no attribute '(?P<name>\w+)'"
 )
+NO_PACKAGE = re.compile(r"; '(?P<module>\w+)[\w.]*' is not a package$")
+"""The end of Python's message if a module hides a package's parts."""
 MAIN = {
     "accelerate": "Accelerator",
     "datasets": "load_dataset|load_from_disk|Dataset",
@@ -59,15 +61,16 @@ def own_module(case: Case) -> Step | None:
 
 def shadowed(case: Case) -> Step | None:
     """A folder or file of the script's that is imported in place of a package."""
-    match = LACKS.search(case.message)
+    hidden = NO_PACKAGE.search(case.message)
+    match = hidden or LACKS.search(case.message)
     if match is None:
         return None
-    module, name = match["module"], match["name"]
-    if not re.fullmatch(MAIN.get(module, ""), name):
+    module = match["module"]
+    if hidden is None and not re.fullmatch(MAIN.get(module, ""), match["name"]):
         return None
     return Step(
         f"Rename the file or folder `{module}` that is imported in place of the package, mostly in"
-        f' the folder of the start: `python -c "import {module}; print({module})"` there shows it.'
-        " If it shows the package itself, that is broken: `pip install --force-reinstall"
-        f" {pip_name(module)}`."
+        f" the folder of the start, or uninstall another package with a `{module}`: `python -c"
+        f' "import {module}; print({module})"` there shows it. If it shows the package itself, that'
+        f" is broken: `pip install --force-reinstall {pip_name(module)}`."
     )

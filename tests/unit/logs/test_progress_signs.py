@@ -34,8 +34,8 @@ def test_each_activity(words: str) -> None:
     """The headline names it; the advice is for a job that stands still."""
     judgement = judged(f"torchrun train.py\n{ENDS[words]}\n")
     assert words in headline(judgement)
-    label, advice = rows(judgement, [])[0]
-    assert (label, advice.startswith("if it stands still there, ")) == ("next", True)
+    texts = [text for label, text in rows(judgement, []) if label == "next"]
+    assert texts[0].startswith("if it stands still there, ")
 
 
 def test_every_activity_has_a_line() -> None:

@@ -57,6 +57,19 @@ def test_a_known_message_within_a_text(text: str) -> None:
     assert entry_of(judged(text)) == "ddp-parameter-ready-twice"
 
 
+def test_a_line_that_somebody_calls_the_error() -> None:
+    """What stands beside an exception elsewhere is enough, also in the form of a warning."""
+    line = (
+        "[W socket.cpp:601] [c10d] The IPv6 network addresses of (lab7, 53821) cannot be retrieved"
+    )
+    text = f"{line} (gai error: -3 - Temporary failure in name resolution)."
+    start = "python -m torch.distributed.run --standalone train.py"
+    asked = judged(f"{start}\nand I get these issues:\n\n{text}\n\nWhat does that mean?\n")
+    assert entry_of(asked) == "master-address-unresolved"
+    assert headline(asked).startswith("This machine's own name can't be looked up")
+    assert judged(f"{start}\n{text}\n").root is None
+
+
 @pytest.mark.parametrize(
     "text",
     [
