@@ -28,6 +28,7 @@ from .known_messages import by_message
 from .launcher_messages import CHILD, exit_in_words
 from .progress_signs import STEP, Written
 from .untrained import LOST
+from .without_exception import in_context
 
 MOST_PROSE = 60
 """Maximum lines of a text that is searched for prose."""
@@ -86,7 +87,8 @@ def in_prose(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterator[Fa
         for line, look in looks:
             if (finding := look(line, catalogue)) is not None:
                 place = (line.number, line.text)
-                yield Failure(finding, Evidence(finding.record, file, (place,), is_spoken=True))
+                evidence = Evidence(finding.record, file, (place,), is_spoken=True)
+                yield in_context(Failure(finding, evidence), reading)
 
 
 def _is_title(event: Evidence, reading: Reading) -> bool:

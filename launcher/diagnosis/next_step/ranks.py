@@ -141,12 +141,27 @@ def other_modules(case: Case) -> Step | None:
     return Step(text)
 
 
+SAME_DEVICE = re.compile(r"Duplicate GPU detected|rank \d+ and rank \d+ both on CUDA device")
+IN_TASKS = re.compile(
+    r"^#SBATCH\s+(?:--ntasks-per-node|--tasks-per-node)[= ](?:[2-9]|\d\d)"
+    r"|^srun: error: \S+: tasks \d+[-,]\d",
+    re.MULTILINE,
+)
+"""Several tasks of Slurm on a node: in a job script, or as they end."""
+EACH_STARTS = re.compile(
+    r"\bsrun\b[^\n]*\b(?:torchrun|torch\.distributed\.run|deepspeed|accelerate launch)\b"
+    r"|failed to run torchrun "
+)
+"""A launcher that each task starts."""
+
+
 def many_launchers(case: Case) -> Step | None:
-    """Several launchers on a node, which all want the same port."""
-    if not TAKEN_PORT.search(case.message):
+    """Several launchers on a node, which all want the same port, or the same devices."""
+    if not (TAKEN_PORT.search(case.message) or SAME_DEVICE.search(case.message)):
         return None
     around = case.around
     by_slurm = any(int(match["tasks"]) > 1 for match in BY_SLURM.finditer(around))
+    by_slurm |= IN_TASKS.search(around) is not None and EACH_STARTS.search(around) is not None
     began = [match.groups() for match in LAUNCHER.finditer(around)]
     at_once = any(one == other for one, other in pairwise(began))
     if not (by_slurm or at_once):
@@ -154,8 +169,8 @@ def many_launchers(case: Case) -> Step | None:
     return Step(
         "Start one launcher on each node, `srun --ntasks-per-node=1`, as it starts a process for"
         " each GPU itself: here several were started at once, and all but the first find the port"
-        " taken, whichever it is. DeepSpeed's launcher on a single node of MPI or Slurm needs"
-        ' `--force_multi` (GPT-NeoX: `"force_multi": true`).'
+        " or the devices taken, whichever they are. DeepSpeed's launcher on a single node of MPI or"
+        ' Slurm needs `--force_multi` (GPT-NeoX: `"force_multi": true`).'
     )
 
 
