@@ -201,23 +201,25 @@ def of_exception(
     )
 
 
-def of_cut(first: int, frames: tuple[Frame, ...], rank: int | None, file: str) -> Evidence:
+def of_cut(
+    first: int, placed: int, frames: tuple[Frame, ...], rank: int | None, file: str
+) -> Evidence:
     """The evidence of a traceback that ends before its exception.
 
     Args:
         first: number of its first line.
+        placed: number of the line with its last frame.
         frames: its frames, outermost first.
         rank: its rank, if known.
         file: the log file.
     """
-    last = frames[-1] if frames else None
-    words = f"`{last.source or last.function}`" if last else "an unknown line"
-    message = f"failed at {words}; {CUT_OFF}"
+    last = frames[-1]
+    message = f"failed at `{last.source or last.function or f'line {last.line}'}`; {CUT_OFF}"
     record = FailureRecord(
         rank, float(first), message=message, frames=frames, user_files=_users_of(frames)
     )
-    place = f'File "{last.file}", line {last.line}, in {last.function}' if last else message
-    return Evidence(record, file, ((first, place),))
+    place = f'File "{last.file}", line {last.line}, in {last.function}'
+    return Evidence(record, file, ((placed, place),))
 
 
 def _users_of(frames: tuple[Frame, ...], *others: str) -> tuple[str, ...]:

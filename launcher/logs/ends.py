@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ..catalogue.entry import Role
 from ..diagnosis.next_step.activities import EXITS
-from .announced import OF_PERSON
+from ..diagnosis.next_step.cut_off import waits
+from .announced import GOES_WELL, OF_PERSON
 from .attempts import ENOUGH, SURVIVED, Evidence, Reading
 from .complaints import most_telling
-from .exception_lines import MILD, SEVERE
+from .exception_lines import HANDLED, MILD, SEVERE
 from .judgement import BreakOff, Failure
 from .launcher_messages import is_of_launcher
-from .progress_signs import IS_PROGRESS, STEP, TRAINING, last_activity, reported_end
+from .progress_signs import IS_PROGRESS, STEP, Written, last_activity, reported_end
 
 PEER_LEFT = re.compile(r"[Cc]onnection (?:closed|reset) by (?:remote )?peer")
 """Messages of a rank whose peer has ended."""
@@ -20,8 +22,17 @@ CLEANUP = re.compile(r"clean_?up|rmtree|shutdown|destroy_process_group|_exit_fun
 """Names of functions that run after the training."""
 AROUND = 5
 """Lines at the end of a log in which a complaint counts."""
-OF_SENTENCE = re.compile(rf"{OF_PERSON}|[:?]\s*$", re.IGNORECASE)
-"""Signs of a person's sentence."""
+NO_COMPLAINT = re.compile(
+    rf"(?-i:{MILD.pattern}|{HANDLED.pattern})|{OF_PERSON}|[:?]\s*$|{GOES_WELL.pattern}"
+    r"|\b(?:fall(?:ing|s)? ?back|retry|using|default|attempt)\b|\berrors?(?: rate)?\W{1,2}\d|%"
+    r"|\bUnable to register\b",
+    re.IGNORECASE,
+)
+"""Signs of a person's sentence, of what a program does about it, of a rate or of nothing wrong."""
+MOST_AFTER_CUT = 4
+"""Maximum lines from a traceback's last frame to the log's end."""
+OF_PROGRAM = re.compile(r"\b(?:INFO|DEBUG|WARN\w*)\b|\d\d:\d\d:\d\d")
+"""Signs of a line that a program writes as it goes on."""
 TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -68,13 +79,17 @@ def broken_off(reading: Reading) -> BreakOff:
     ]
     goes_on = reading.progress >= ENOUGH
     activity = last_activity(reading.last_lines.values())
-    ends = [line.number for lines in reading.last_lines.values() for line in lines[-AROUND:]]
+    ends = {
+        (line.file, line.number)
+        for lines in reading.last_lines.values()
+        for line in lines[-AROUND:]
+    }
     complaints = [
         line
         for line in reading.complaints
-        if line.number in ends and not (MILD.search(line.text) or OF_SENTENCE.search(line.text))
+        if (line.file, line.number) in ends and not NO_COMPLAINT.search(line.text)
     ]
-    is_explained = goes_on or errors or activity not in (None, TRAINING)
+    is_explained = goes_on or errors or activity is not None
     return BreakOff(
         errors[-1] if errors else None,
         tuple(lines[-1] for lines in reading.last_lines.values() if lines),
@@ -85,20 +100,27 @@ def broken_off(reading: Reading) -> BreakOff:
 
 
 def cut_off(reading: Reading) -> Evidence | None:
-    """The first traceback after which a log ends, without its exception, if any."""
-    return next(
-        (
-            each
-            for each in reading.cut
-            if is_open(reading, each.file, each.record.at)
-            and not is_of_launcher(tuple(frame.file for frame in each.record.frames))
-            and not any(
-                line.number > each.record.at and STEP.search(line.text)
-                for line in reading.last_lines.get(each.file, ())
-            )
-        ),
-        None,
-    )
+    """A traceback with which a log ends, without its exception, if any.
+
+    Of several, one outside of collective operations, in which ranks wait for the one that failed.
+    """
+    cut = [
+        each
+        for each in reading.cut
+        if is_open(reading, each.file, each.record.at)
+        and not is_of_launcher(tuple(frame.file for frame in each.record.frames))
+        and _is_end(each, reading.last_lines.get(each.file, ()))
+    ]
+    return min(cut, key=lambda each: waits(each.record.frames), default=None)
+
+
+def _is_end(cut: Evidence, lines: Sequence[Written]) -> bool:
+    """Whether a log ends with a traceback, and at most a few words of a person."""
+    after = [line.text for line in lines if line.number > cut.lines[0][0]]
+    told = [text for text in after if not text.startswith(("  ", "\t", "\u2502", "|"))]
+    signs = (IS_PROGRESS, STEP, OF_PROGRAM)
+    is_program = any(words.search(text) for text in after for words in signs)
+    return len(told) <= MOST_AFTER_CUT and not is_program
 
 
 def is_open(reading: Reading, file: str, number: float) -> bool:

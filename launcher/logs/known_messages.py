@@ -55,7 +55,9 @@ def by_message(
     if not is_of_failure(text):
         return None
     if is_within:
-        text = _within(text, catalogue) or text
+        text = _within(text, catalogue)
+        if not text:
+            return None
     whole: dict[str, Finding] = {}
     partial: dict[str, Finding] = {}
     for entry, sign, pattern in _of_messages(catalogue):
@@ -107,7 +109,7 @@ def _within(text: str, catalogue: Sequence[KnownFailure]) -> str:
         for _, part in _texts(pattern.pattern):
             place = text.find(part)
             starts = [it.start() for it in WORD.finditer(text, max(0, place - LONGEST_NAME), place)]
-            for start in (place, *reversed(starts)) if place > 0 else ():
+            for start in (place, *reversed(starts)) if place >= 0 else ():
                 rest, opening = text[start:], text[start - 1 : start]
                 if not _is_begun(rest, pattern):
                     continue

@@ -155,8 +155,12 @@ SPAWNED = re.compile(
 IN_WORDS = re.compile(
     r"\b(?:return|exit)(?:s|ed)?(?: with)?[ -]?(?:return |exit )?code\W{0,3}(?: is| of| =)?\s?"
     r"(?P<code>-\d{1,2}|3221\d{6})\b"
-    r"|\b(?:got|received|by|with|exits?) signal\W{1,2}(?P<signal>\d{1,2})\b"
-    r"|\b(?P<name>SIG(?:KILL|SEGV|BUS|ILL|FPE|HUP))\b",
+    r"|\b(?:got|received|by|with|exits?) signal\W{1,2}(?P<signal>1|4|6|7|8|9|11)\b"
+    r"|(?:^\W*|\b(?:die[sd]|kill(?:s|ed)|ended|terminated|crash\w*|exit(?:s|ed)|got|gets?|received"
+    r"|fail(?:s|ed)|abort\w*|gives|raises|causes|throws)\b[^.;,]{0,60}\b|\d[,:]? \(?"
+    r"|\b(?:by|with|via|an?|worker|process) )(?P<name>SIG(?:KILL|SEGV|BUS|ILL|FPE|HUP))\b"
+    r"|\b(?P<named>SIG(?:KILL|SEGV|BUS|ILL|FPE))\)? (?:received|errors?|crash\w*|faults?|signal|in"
+    r"|when|at|during|after|on)\b",
     re.IGNORECASE,
 )
 """An end by a signal, or with a status of Windows, in a sentence or title."""
@@ -196,7 +200,7 @@ def exit_in_words(number: int, text: str) -> Death | None:
     code = int(match["code"] or 0)
     if code > 0:
         return Death(number, None, code, None)
-    name = (match["name"] or "").upper()
+    name = (match["name"] or match["named"] or "").upper()
     deadly = -code or int(match["signal"] or signal.Signals[name])
     return Death(number, None, 128 + deadly, deadly)
 
@@ -221,8 +225,9 @@ def _rank_and_code(text: str, summary_rank: int | None) -> tuple[int | None, int
     if match := CONTAINER.search(text):
         return None, int(match["code"])
     if match := SPAWNED.search(text):
-        code = int(match["code"] or -signal.Signals[match["name"]])
-        return (int(match["rank"]), code) if code != 1 else (None, 0)
+        number = signal.Signals.__members__.get(match["name"] or "")
+        code = int(match["code"] or -(number or 0))
+        return (int(match["rank"]), code) if code not in (0, 1) else (None, 0)
     return None, 0
 
 
@@ -232,9 +237,10 @@ def reports_failed_workers(kind: str, message: str, files: tuple[str, ...]) -> b
     if name in CHILD[2:]:
         return True
     if name == "CalledProcessError":
-        if message.startswith("Command ") and not TRAINS.search(message):
-            return False  # of a tool, such as ssh
         called = [file for file in files if not file.endswith("subprocess.py")][-1:]
+        is_tool = "returned non-zero" in message and not TRAINS.search(message)
+        if is_tool and not any(file.endswith("commands/launch.py") for file in called):
+            return False  # such as ssh, by which a launcher looks for other hosts
         return _is_of_launchers(called) or LAUNCHED.search(message) is not None
     if name == "SystemExit":
         return _is_of_launchers(files)

@@ -16,7 +16,6 @@ from .exception_lines import (
     ANY_UNTYPED,
     HANDLED,
     HAPPENS,
-    LONGEST_LINE,
     MILD,
     OF_CODE,
     PROSE,
@@ -26,12 +25,14 @@ from .exception_lines import (
 from .judgement import Failure
 from .known_messages import by_message
 from .launcher_messages import CHILD, exit_in_words
-from .progress_signs import STEP, Written
+from .progress_signs import IS_PROGRESS, STEP, Written
 from .untrained import LOST
 from .without_exception import in_context
 
-MOST_PROSE = 60
-"""Maximum lines of a text that is searched for prose."""
+MOST_PROSE, MOST_SENTENCES, LONGEST_SENTENCE = 60, 10, 1000
+"""Maximum lines of a text that is searched for prose, sentences of a line, characters of one."""
+SHORTEST = 12
+"""Characters of a message that show its line."""
 QUOTED_CODE = '"' * 3
 LOGGED = re.compile(
     r"\d\d:\d\d:\d\d|^FAILED \S+::|^E  |^\w+ = |\b(?:INFO|DEBUG|WARN\w*)\b|=.*=|^\W*\[|^ {4}|^\t"
@@ -40,7 +41,7 @@ LOGGED = re.compile(
 OF_PYTHON = {
     r"'?\b\w+' object has no attribute '\w+'": "AttributeError",
     r"module '[\w.]+' has no attribute '\w+'": "AttributeError",
-    r"(?<!Error: )No module named '?[\w.]+'?": "ModuleNotFoundError",
+    r"(?<!Error: )No module named (?:'[\w.]+'|[\w.]+$)": "ModuleNotFoundError",
     r"cannot import name '\w+' from '[\w.]+'": "ImportError",
     r"name '\w+' is not defined": "NameError",
     r"'\w+' object is not (?:callable|iterable|subscriptable)": "TypeError",
@@ -60,6 +61,28 @@ NEAR = 80
 NO_NUMBER = re.compile(
     r"\bloss(?:es)?\b[^.\d]{0,30}\bnan\b(?! (?:filter|check))|\bnan loss", re.IGNORECASE
 )
+OF_SOMEBODY = re.compile(
+    r"\b(?:I|I'm|I've|we|[Mm]y|[Oo]ur|me|[Aa]nyone|[Pp]lease|[Tt]hanks|[Hh]i|[Hh]ello|what now)\b"
+    r"|[\u4e00-\u9fff]{4}|^#+ |^(?:When|While|After|During|If) (?:\S+ ){5}"
+    r"|\b(?:fails|crashes|dies|hangs|throws) (?:with|at|on|in|when|after|during|right)\b"
+    r"|\b(?:to reproduce|the (?:bug|issue)|expected behaviou?r|environment:)"
+    r"|\b(?:fails|crashes|dies|hangs|throws|stops|errors out)\b.*(?:\b[a-z]{2,}\b ?){4}"
+    r"|(?:\b[a-z]{2,}\b ?){4}.*\b(?:fails|crashes|dies|hangs|throws|stops|errors out)\b"
+    r"|\b(?:errors?|fails|failed|crash\w*|got|dies|following)\b.*:\s*$"
+)
+"""Words of a person, not of a program."""
+SETTLED = re.compile(
+    r"\b(?:solved|fixed|resolved|works? (?:now|fine|again)|no longer|never|continu\w+|optional"
+    r"|caught|using default|not installed|earlier run|workaround)\b|\bcan't load\b",
+    re.IGNORECASE,
+)
+"""Words of what is over, or never was."""
+ASKED = re.compile(
+    r"\b(?:not|isn't|n't|detect|handl\w+|skip\w*|stop_on|stop-on|stop when|check(?:s|ing)? for)\b"
+    r"|^(?:How|Does|Do|Is|Are|Can|Should|Which)\b",
+    re.IGNORECASE,
+)
+"""Words that deny something, or only ask about it."""
 ENDS = re.compile(rf"[`\"*]|\.?\s*$|{PROSE.pattern}")
 """The end of a message within a sentence."""
 OF_SENTENCE = re.compile(r"(?:\b[a-z]{2,}\b ?){4}")
@@ -73,20 +96,26 @@ def in_prose(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterator[Fa
     raised = (event for event in reading.events if event.record.exception)
     if reading.deaths or not all(_is_title(event, reading) for event in raised):
         return
-    is_cut = cut_off(reading) is not None
+    goes_on = cut_off(reading) is None and any(
+        _is_step(line.text) or IS_PROGRESS.match(line.text)
+        for lines in reading.last_lines.values()
+        for line in lines
+    )
     for file, last in reading.last_lines.items():
         if file in reading.ends:
             continue
         every = {line.number: line for line in (*last, *reading.first_lines.get(file, ()))}
-        goes_on = not is_cut and any(_is_step(line.text) for line in last)
-        sentences, joined = _sentences([every[number] for number in sorted(every)], goes_on=goes_on)
+        lines = [every[number] for number in sorted(every)]
+        single, joined = _sentences(lines, goes_on=goes_on)
         looks = (
-            *((line, _known) for line in (*sentences, *joined)),
-            *((line, look) for line in (*joined, *sentences) for look in (_typed, _lost, _exited)),
+            *((line, _known) for line in (*single, *joined)),
+            *((line, look) for look in (_typed, _lost, _exited) for line in (*joined, *single)),
         )
         for line, look in looks:
             if (finding := look(line, catalogue)) is not None:
-                place = (line.number, line.text)
+                said = finding.record.message[:SHORTEST]
+                shown = next((one for one in lines if said and said in one.text), line)
+                place = (shown.number, shown.text.strip())
                 evidence = Evidence(finding.record, file, (place,), is_spoken=True)
                 yield in_context(Failure(finding, evidence), reading)
 
@@ -100,26 +129,35 @@ def _is_title(event: Evidence, reading: Reading) -> bool:
 def _sentences(
     lines: Sequence[Written], *, goes_on: bool
 ) -> tuple[Sequence[Written], Sequence[Written]]:
-    """The sentences in each line of a text's prose, and in its paragraphs of several lines.
+    """The sentences in each line of a text's prose, and in its wrapped paragraphs.
 
-    If a training goes on at the text's end, only its title counts.
+    A text without a person's words has a title at most, as has one in which a training goes on.
     """
     if any(QUOTED_CODE in line.text for line in lines):
         return (), ()
-    title = [line for line in lines[:1] if line.text.startswith(TITLE)]
-    written = title if goes_on or len(lines) > MOST_PROSE else lines
+    has_title = len(lines) == 1 or (len(lines) > 1 and lines[1].number > lines[0].number + 1)
+    title = [line for line in lines[:1] if line.text.startswith(TITLE) or has_title]
+    if goes_on:
+        title = [line for line in title if line.text.startswith(TITLE)]
+    texts = [line.text for line in (*lines, *_joined(lines))]
+    is_persons = any(OF_SOMEBODY.search(text) for text in texts)
+    written = lines if is_persons and not goes_on and len(lines) <= MOST_PROSE else title
     prose = [line for line in written if not LOGGED.search(line.text)]
-    runs = groupby(enumerate(prose), key=lambda pair: pair[1].number - pair[0])
+    return [*_split(prose)], [*_split(_joined(prose))]
+
+
+def _joined(lines: Sequence[Written]) -> Sequence[Written]:
+    """The paragraphs of several lines, each with the line above that announces it."""
+    runs = groupby(enumerate(lines), key=lambda pair: pair[1].number - pair[0])
     paragraphs = [[line for _, line in run] for _, run in runs]
     for above, below in pairwise(paragraphs):
         if above[-1].text.rstrip().endswith(":"):
             below.insert(0, above[-1])
-    joined = [
-        replace(lines[0], text=" ".join(line.text.strip().lstrip("#> ") for line in lines))
-        for lines in paragraphs
-        if len(lines) > 1
+    return [
+        replace(part[0], text=" ".join(line.text.strip().lstrip("#> ") for line in part))
+        for part in paragraphs
+        if len(part) > 1
     ]
-    return [*_split(prose)], [*_split(joined)]
 
 
 def _is_step(text: str) -> bool:
@@ -130,9 +168,10 @@ def _is_step(text: str) -> bool:
 def _split(lines: Iterable[Written]) -> Iterator[Written]:
     """The sentences of lines that may be about a failure."""
     for line in lines:
-        for sentence in SENTENCE.split(line.text):
-            is_other = MILD.search(sentence) or HANDLED.search(sentence) or _is_step(sentence)
-            if len(sentence) <= LONGEST_LINE and not is_other:
+        for sentence in SENTENCE.split(line.text, MOST_SENTENCES):
+            others = (MILD, HANDLED, SETTLED)
+            is_other = _is_step(sentence) or any(words.search(sentence) for words in others)
+            if len(sentence) <= LONGEST_SENTENCE and not is_other:
                 yield replace(line, text=sentence.strip())
 
 
@@ -182,7 +221,7 @@ def _finding(line: Written, kind: str, message: str, catalogue: Sequence[KnownFa
 
 def _lost(line: Written, catalogue: Sequence[KnownFailure]) -> Finding | None:
     """The loss that a sentence calls no number."""
-    if NO_NUMBER.search(line.text) is None:
+    if NO_NUMBER.search(line.text) is None or ASKED.search(line.text):
         return None
     return finding_of(
         FailureRecord(None, float(line.number), message=LOST.format(first=line.number)), catalogue
@@ -191,7 +230,7 @@ def _lost(line: Written, catalogue: Sequence[KnownFailure]) -> Finding | None:
 
 def _exited(line: Written, catalogue: Sequence[KnownFailure]) -> Finding | None:
     """The end of a process by a signal, in somebody's words."""
-    death = exit_in_words(line.number, line.text)
+    death = None if ASKED.search(line.text) else exit_in_words(line.number, line.text)
     if death is None:
         return None
     record = FailureRecord(

@@ -112,7 +112,8 @@ class _File:
         evidence = self.evidence
         for stream in evidence.streams.values():
             if cut := stream.tracebacks.cut():
-                evidence.reading.cut.append(of_cut(*cut, stream.rank, self.name))
+                rank = evidence.rank if stream.rank is None else stream.rank
+                evidence.reading.cut.append(of_cut(*cut, rank, self.name))
         evidence.close()
         whole = [
             Written(self.name, number, line.text, line.rank)

@@ -222,6 +222,7 @@ def _broken_off(break_off: BreakOff) -> Mapping[str, Any]:
         "last": [_written(line) for line in break_off.last_lines],
         "missing": MISSING,
         "activity": None if break_off.activity is None else break_off.activity.words,
+        "complaint": None if break_off.complaint is None else _written(break_off.complaint),
     }
 
 

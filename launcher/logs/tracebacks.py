@@ -40,6 +40,8 @@ from .traceback_parts import (
 )
 
 MOST_FRAMES = 120
+MOST_ABOVE = 5
+"""Maximum number of the first line of a traceback without its header."""
 MOST_NOISE = 40
 """Maximum other lines between two lines of a traceback."""
 
@@ -83,6 +85,7 @@ class Tracebacks:
     indent: str = ""
     is_notebook: bool = False
     is_open: bool = False
+    is_headed: bool = False
     is_ignored: bool = False
     was_ignored: bool = False
     near: bool = False
@@ -105,12 +108,17 @@ class Tracebacks:
         """Whether the next line may belong to an unfinished traceback."""
         return self.is_open or self.message is not None or self.box is not None
 
-    def cut(self) -> tuple[int, tuple[Frame, ...]] | None:
-        """First line and frames of a traceback still without its exception, if one is open."""
-        if not (self.is_open or self.box is not None) or self.message or self.was_ignored:
+    def cut(self) -> tuple[int, int, tuple[Frame, ...]] | None:
+        """First line, last frame's line, and frames of a traceback still without its exception.
+
+        Without a header, only a traceback at the log's beginning counts: others are printed stacks.
+        """
+        boxed = tuple(frame for _, frame in frames_in(self.box or ()))
+        is_cut = (self.is_open or self.box is not None) and not (self.message or self.was_ignored)
+        frames = (*self.frames, *boxed)
+        if not (is_cut and frames and (self.is_headed or self.first <= MOST_ABOVE)):
             return None
-        boxed = (frame for _, frame in frames_in(self.box or ()))
-        return self.first, (*self.frames, *boxed)
+        return self.first, self.placed + len(self.box or ()), frames
 
     def has_just_raised(self, number: int) -> bool:
         """Whether a line is an exception without a traceback."""
@@ -141,7 +149,7 @@ class Tracebacks:
         if HEADER.search(text):
             if done is not None and _is_quoted(text, done):
                 self.outer, done = done, None
-            self._open(number)
+            self._open(number, is_headed=True)
             self.indent = indent[0] if (indent := INDENT.match(text)) else ""
             self.is_notebook = NOTEBOOK.match(text) is not None
             if BOX_TOP.match(text.strip()):
@@ -197,8 +205,8 @@ class Tracebacks:
             self._break_off()
         return self._flush()
 
-    def _open(self, number: int) -> None:
-        self.frames, self.message = [], None
+    def _open(self, number: int, *, is_headed: bool = False) -> None:
+        self.frames, self.message, self.is_headed = [], None, is_headed
         self.is_open, self.near, self.noise, self.first = True, True, 0, number
         self.placed = number
         self.bare, self.indent = None, ""

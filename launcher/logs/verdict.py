@@ -10,6 +10,7 @@ from itertools import chain, islice, takewhile
 
 from ..catalogue.entry import Finding, KnownFailure, Role
 from ..catalogue.prefilter import prefilter
+from ..diagnosis.next_step.cut_off import CUT_OFF
 from ..diagnosis.next_step.without_exception import STOPPED_EARLY
 from ..diagnosis.root_cause import finding_of, urgency
 from ..evidence.failure_record import FailureRecord
@@ -23,6 +24,7 @@ from .judgement import Failure, Judgement, Verdict, without_aborts, without_copi
 from .launcher_messages import is_of_another
 from .progress_signs import STEP, TRAINING
 from .prose import in_prose
+from .tracebacks import MOST_ABOVE
 from .without_exception import (
     before_stop,
     failures_by_message,
@@ -48,9 +50,10 @@ def judge(attempts: dict[int, Reading], catalogue: Sequence[KnownFailure]) -> tu
 def decisive(judgements: Sequence[Judgement]) -> Judgement:
     """The judgement on the job's end: the last, unless inconclusive."""
     *before, last = judgements
-    if last.break_off is None or last.break_off.goes_on:
+    is_cut = last.root is not None and last.root.finding.record.message.endswith(CUT_OFF)
+    if not is_cut and (last.break_off is None or last.break_off.goes_on):
         return last
-    is_resumed = last.break_off.activity is TRAINING
+    is_resumed = last.break_off is not None and last.break_off.activity is TRAINING
     failed = (
         one
         for one in reversed(before)
@@ -76,7 +79,8 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
             return Judgement(attempt, Verdict.UNKNOWN, failures, suspect=suspect)
         is_bare_end = record.rank is not None and not record.exception
         rank = record.rank if is_bare_end else reading.first_rank
-        complaints = telling(reading.complaints, rank)
+        others = [line for line in reading.complaints if line.text.strip() != record.message]
+        complaints = telling(others, rank)
         if complaints and not record.log_tail:
             failures = (in_context(failures[0], reading), *failures[1:])
         return Judgement(attempt, Verdict.UNKNOWN, failures, complaints=complaints)
@@ -107,7 +111,7 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
         sure = [*islice(told, 1)]
     is_traced = any(failure.finding.record.frames for failure in sure)
     cut = None if is_traced or reading.has_failed or reading.deaths else cut_off(reading)
-    if cut is not None and (cut.record.frames or not sure):
+    if cut is not None and all(_may_be_of(failure, cut) for failure in sure):
         sure = [_within_cut(cut, sure, catalogue)]
     if not sure and not reading.deaths:
         sure = [*without_exception(reading)]
@@ -130,6 +134,13 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
     return _with_divergence(sorted(failures, key=order), reading, catalogue)
 
 
+def _may_be_of(told: Failure, cut: Evidence) -> bool:
+    """Whether somebody's words above a traceback without its exception may be about it."""
+    is_words = told.evidence.is_spoken or told.evidence.lines[0][0] <= MOST_ABOVE
+    is_near = told.evidence.file == cut.file and told.evidence.lines[0][0] < cut.record.at
+    return is_words and is_near and told.finding.role is not Role.TEARDOWN
+
+
 def _within_cut(
     cut: Evidence, told: Sequence[Failure], catalogue: Sequence[KnownFailure]
 ) -> Failure:
@@ -137,13 +148,16 @@ def _within_cut(
 
     A known failure that the traceback doesn't fit is another one.
     """
+    named = [failure for failure in told if failure.finding.record.exception]
+    if not named:
+        return Failure(finding_of(cut.record, catalogue), cut)
     record = cut.record
-    if told:
-        record = replace(told[0].finding.record, frames=record.frames, user_files=record.user_files)
+    record = replace(named[0].finding.record, frames=record.frames, user_files=record.user_files)
     finding = finding_of(record, catalogue)
-    if told and told[0].finding.entry and not finding.entry:
-        return told[0]
-    return Failure(finding, replace(cut, record=record))
+    if named[0].finding.entry and not finding.entry:
+        return named[0]
+    lines = (*cut.lines, *named[0].evidence.lines[-1:])
+    return Failure(finding, replace(cut, record=record, lines=lines))
 
 
 def _with_divergence(

@@ -14,7 +14,7 @@ from ..evidence.failure_record import FailureRecord
 from .announced import LOGGED, told
 from .attempts import Evidence, Reading
 from .complaints import REFUSED, REJECTED, most_telling
-from .exception_lines import LONGEST_LINE, SPOKEN
+from .exception_lines import CONTINUES, HANDLED, LONGEST_LINE, SPOKEN
 from .judgement import Failure
 from .known_messages import by_line, by_message
 from .launcher_messages import CANCELLED
@@ -32,6 +32,8 @@ OFTEN = 3
 """Minimum repetitions, with other times, of what a run waits for."""
 PROMPT = re.compile(r"(?:\([\w.-]+\) )?(?:\[?[\w.-]+@[\w.-]+[^$#\n]{0,80})?[$#] \S")
 """A shell's prompt with the next command."""
+RESTARTED = re.compile(r"\brestart(?:ing|s|ed)? it\b|\bfor \d+ (?:seconds?|minutes?)\b")
+"""Words of what doesn't stand for good."""
 VARIABLE = re.compile(r"\b(?:[A-Z]+_)*(?:RANK|SIZE)=\d+")
 """A variable of the launch in somebody's sentence."""
 DOUBTED = re.compile(r"\b(?:may|might|can|could|avoid|if|seems?|looks?)\b|\?\?", re.IGNORECASE)
@@ -154,7 +156,9 @@ def _users_words(first: Sequence[Written], last: Sequence[Written]) -> Written |
     has_steps = any(STEP.search(line.text) for line in last)
     for line in (*last[-AROUND:], *first[:AROUND]):
         words = VARIABLE.sub("", line.text)
-        is_prose = not LOGGED.search(words) and not DOUBTED.search(words)
+        is_prose = not any(
+            others.search(words) for others in (LOGGED, DOUBTED, HANDLED, CONTINUES, RESTARTED)
+        )
         complaint = complaint_in(line.text) if is_prose else None
         if complaint and (line in last[-AROUND:] or complaint.is_of_steps or not has_steps):
             return line

@@ -256,12 +256,10 @@ def _fallback(case: Case) -> Step:
 
 def _is_of_releases(case: Case) -> bool:
     """Whether a message alone, without a traceback, speaks of code that doesn't fit a package."""
-    lacks = ATTRIBUTE.match(case.message)
-    return (
-        (lacks is not None and lacks["type"] not in PLAIN)
-        or ARGUMENT.search(case.message) is not None
-        or case.message.startswith("cannot import name ")
-    )
+    lacks, called = ATTRIBUTE.match(case.message), ARGUMENT.search(case.message)
+    if called is not None and called["function"]:
+        return "__init__" in called["function"] or "." in called["function"]
+    return lacks is not None and lacks["type"] not in PLAIN
 
 
 def is_loading(frame: Frame) -> bool:

@@ -24,7 +24,7 @@ STANDS = re.compile(
     r"|(?:^|\bit )hang(?:s|ed)? (?:in|on|at|after|here|forever|for|when|during)\b"
     r"|^(?:stuck|freezes) (?:at|in|on|after|here|forever|for)\b"
     r"|\b(?:did(?:n't| not)|does(?:n't| not)|no longer) (?:respond|proceed|move on)\b"
-    r"|\b(?:ranks?|process(?:es)?|workers?|jobs?|it) never (?:exits?|returns?|finish\w*|ends?)\b"
+    r"|\b(?:ranks?|jobs?|it) never (?:exits?|returns?|finish\w*|ends?)\b"
     r"|\bnothing (?:more |else )?(?:is|gets|was) (?:printed|logged|happening)\b"
     r"|\bnothing (?:more|else|happens)\b(?=[.,;]| happens|$)"
     r"|\bno (?:further|more) (?:output|progress)\b"

@@ -12,16 +12,26 @@ CUT_OFF = "the log ends before the exception"
 """End of the message of the evidence in a log."""
 ADD = "Add what follows the log's last line: the exception and its message are missing."
 COLLECTIVES = r"all_reduce|all_gather\w*|broadcast\w*|barrier|reduce_scatter\w*|all_to_all\w*"
+FILES = (
+    r"\b_?rmtree\w*\b|\b(?:os|shutil)\.(?:rename|replace|remove|rmdir|unlink|makedirs|mkdir|move)\b"
+    r"|\.(?:mkdir|unlink|rmdir)\("
+)
+"""Calls that change folders and files."""
+WAITING = (
+    rf"^_?(?:{COLLECTIVES}): |\bdist(?:ributed)?\.(?:{COLLECTIVES})\b|_verify_param_shape"
+    r"|_sync_module_states"
+)
+"""Functions and calls in which ranks wait for each other."""
 CALLS = (
     (
-        r"\b(?:rmtree|_rmtree\w*|rmdir|unlink|rename|makedirs|mkdir)\b",
+        FILES,
         (
             "See whether several ranks delete, rename or create the same folder at once, and"
             " whether the disk allows it; let one rank do it."
         ),
     ),
     (
-        r"load_state_dict|load_checkpoint|_state_dict\(|\btorch\.load\b|\bload_file\b|\bsafe_open\b",
+        r"load_state_dict|load_checkpoint|set_\w*state_dict|\btorch\.load\b|\bload_file\b|\bsafe_open\b",
         (
             "Compare the file with the model: loading fails mostly since names or shapes differ"
             " (another model, vocabulary or version), or since the file is damaged."
@@ -36,14 +46,14 @@ CALLS = (
         ),
     ),
     (
-        rf"\b_?(?:{COLLECTIVES})\b|_verify_param_shape|_sync_module_states",
+        WAITING,
         (
             "Look at the other ranks' output first: a collective fails mostly as another rank has"
             " failed or does something else. If none has, run with `NCCL_DEBUG=INFO`."
         ),
     ),
     (
-        r"\b(?:_worker_loop|fetch|collate\w*|_next_data|__getitem__)\b",
+        r"^(?:_worker_loop|\w*collate\w*|_next_data|__getitem__): ",
         "Load the data in the main process (`num_workers=0`) to see which sample fails, and why.",
     ),
     (
@@ -55,7 +65,7 @@ CALLS = (
     ),
 )
 """Calls, and what mostly fails in them."""
-IMPORTS = re.compile(r"(?:from [\w.]+ )?import \w")
+IMPORTS = re.compile(r"(?:from [A-Za-z_][\w.]* )?import [\w., ]+")
 NEAR = 4
 """Maximum innermost frames to search for a call."""
 
@@ -69,9 +79,15 @@ def cut_off(case: Case) -> Step | None:
     return Step(f"{meaning} {ADD}".strip(), Basis.OPEN)
 
 
+def waits(frames: tuple[Frame, ...]) -> bool:
+    """Whether a traceback's innermost calls are collective operations."""
+    near = (f"{frame.function}: {frame.source}" for frame in frames[: -NEAR - 1 : -1])
+    return any(re.search(WAITING, text) for text in near)
+
+
 def _meanings(frames: tuple[Frame, ...]) -> Iterator[str]:
     """What mostly fails in the innermost calls, the last first."""
-    if frames and IMPORTS.match(frames[-1].source):
+    if frames and IMPORTS.fullmatch(frames[-1].source):
         yield (
             f'Run `python -c "{frames[-1].source}"` to see the exception: a package is missing, or'
             " two don't fit each other."

@@ -10,16 +10,19 @@ from ...system.redaction import redacted
 from .step import Case, Step
 
 WAITS = re.compile(
-    r"timeout|timed out|watchdog|\bhang|\bhung|stuck|never (?:returns|comes back)", re.IGNORECASE
+    r"watchdog|collective operation|\b[NH]CCL\b.*time|\bhang(?:s|ing)?\b|\bhung\b|\bstuck\b"
+    r"|never (?:returns|comes back)",
+    re.IGNORECASE,
 )
 """Words of a failure in which ranks wait."""
 GUARD = re.compile(
-    r"(?P<indent> *)(?:el)?if [^#]*(?:is_(?:local_)?main_process|is_(?:local_)?process_zero"
+    r"(?P<indent> *)(?:el)?if (?!.*\bnot\b)[^#]*"
+    r"(?:is_(?:local_)?main_process|is_(?:local_)?process_zero"
     r"|is_world_process_zero|is_global_zero|is_rank_?(?:zero|0)|rank(?:\(\))? *== *0)[^#]*: *$"
 )
 """A test for the first rank."""
 OF_ALL = re.compile(
-    r"(?P<call>[\w.]+\.(?:save_state|save_checkpoint|get_state_dict|gather(?:_for_metrics)?|barrier"
+    r"(?P<call>(?!asyncio\b)[\w.]+\.(?:save_state|save_checkpoint|get_state_dict|gather(?:_for_metrics)?|barrier"
     r"|wait_for_everyone|all_reduce|all_gather\w*|broadcast\w*))\("
 )
 """A call that all ranks have to make: sharded states are collected from each of them."""
@@ -49,6 +52,7 @@ def _guarded(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
         for inner in lines[place + 1 : place + 1 + MOST]:
             if inner.strip() and len(inner) - len(inner.lstrip()) <= len(guard["indent"]):
                 break
-            if call := OF_ALL.search(inner):
+            call = OF_ALL.search(inner)
+            if call and sum(f"{call['call']}(" in each for each in lines) == 1:  # no partner
                 yield line, call["call"]
                 break

@@ -99,7 +99,7 @@ def other_name(case: Case) -> Step | None:
             f" git+https://github.com/{source}`."
         )
     distribution = DISTRIBUTIONS.get(name, name)
-    if distribution == name:
+    if distribution in (name, "setuptools"):  # of which newer ones lack a part
         return None
     isolation = "--no-build-isolation " if name in COMPILED else ""
     return Step(

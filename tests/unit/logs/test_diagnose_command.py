@@ -218,7 +218,7 @@ def test_a_log_that_breaks_off(
     """The last complaint, the gap, where to look; no remedy and a separate exit code."""
     monkeypatch.chdir(tmp_path)  # else the name depends on where the tests run
     log = Path("a.log")
-    log.write_text("step 3 loss 1.2\nCheckpoint file model.pt.ep1 not found.\n")
+    log.write_text("reading shards\nCheckpoint file model.pt.ep1 not found.\n")
     code, text = diagnosed(capsys, log)
     assert code == 3
     assert text.startswith(

@@ -138,3 +138,45 @@ def test_a_spawned_process_that_left() -> None:
         assert judgement.root is not None
         record = judgement.root.finding.record
         assert (record.rank, record.exit_code) == (1, code)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Installing handlers for SIGTERM and SIGHUP",
+        "Does the launcher send SIGKILL to hung ranks?",
+        "rank 0: got signal 10, dumping stacks",
+        "I see that the loss isn't NaN",
+        "How can I detect if the loss becomes NaN?",
+        "we skip batches with nan loss",
+        "Error caught was: No module named 'shelfkit'\nloading data",
+        "failed to import shelfkit: No module named 'shelfkit'\ntokenizing",
+        "at first we got error: No module named 'shelfkit', solved by pip",
+        "I found the fix: it crashed with signal 11 as the driver was old, solved now",
+        "the progress bar is stuck but training continues",
+    ],
+)
+def test_words_that_report_nothing(text: str) -> None:
+    """Settings, questions, denials, what a program does without, and what is over."""
+    assert judged(text + "\n").root is None
+
+
+def test_a_stack_that_is_printed() -> None:
+    """Without a traceback's header, within a log, or with a run that goes on after it."""
+    stack = '  File "train.py", line 88, in <module>\n    main()\n'
+    bar = "".join(f" {at}%|##  | {at}/100 [00:{at}<01:00, 1.00s/it]\n" for at in range(10, 30))
+    for text in (
+        f"{STEPS}WARNING slow\nStack (most recent call last):\n{stack}INFO loaded\n",
+        f"{STEPS}Traceback (most recent call last):\n{stack}{bar}",
+        f"Traceback (most recent call last):\n{stack}" + "INFO loading\n" * 3,
+    ):
+        assert judged(text).root is None
+
+
+def test_words_and_a_cut_traceback_of_other_ranks() -> None:
+    """Each stays what it is: they aren't put together."""
+    cut = 'Traceback (most recent call last):\n  File "train.py", line 40, in f\n    save()\n'
+    judgement = judged(cut, "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    assert judgement.root is not None
+    assert judgement.root.evidence.file == "1.log"
+    assert judgement.root.finding.record.frames == ()
