@@ -118,7 +118,7 @@ def _is_end(cut: Evidence, lines: Sequence[Written]) -> bool:
     """Whether a log ends with a traceback, and at most a few words of a person."""
     after = [line.text for line in lines if line.number > cut.lines[0][0]]
     told = [text for text in after if not text.startswith(("  ", "\t", "\u2502", "|"))]
-    signs = (IS_PROGRESS, STEP, OF_PROGRAM)
+    signs = (IS_PROGRESS, STEP, OF_PROGRAM, GOES_WELL)
     is_program = any(words.search(text) for text in after for words in signs)
     return len(told) <= MOST_AFTER_CUT and not is_program
 
