@@ -24,7 +24,8 @@ AROUND = 5
 """Lines at the end of a log in which a complaint counts."""
 NO_COMPLAINT = re.compile(
     rf"(?-i:{MILD.pattern}|{HANDLED.pattern})|{OF_PERSON}|[:?]\s*$|{GOES_WELL.pattern}"
-    r"|\b(?:fall(?:ing|s)? ?back|retry|using|default|attempt)\b|\berrors?(?: rate)?\W{1,2}\d|%"
+    r"|\b(?:fall(?:ing|s)? ?back|retry|using (?:\S+ instead|default|cpu|cuda)|attempt)\b"
+    r"|\bwith (?:the|this|an?) error\b|\berrors?(?: rate)?\W{1,2}\d|%"
     r"|\bUnable to register\b",
     re.IGNORECASE,
 )

@@ -104,7 +104,9 @@ LAUNCHED = re.compile(
 """Launcher commands, in the error message of their caller."""
 
 FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+)")
-RETURNED = re.compile(r"(?:\]|[:\uff1a\u9519]) ?exits with return code = (?P<code>-?\d+)$")
+RETURNED = re.compile(
+    r"(?:(?:\]|[:\uff1a\u9519]) ?|^\W*)exits with return code = (?P<code>-?\d+)\W*$"
+)
 """DeepSpeed's report behind the command, or behind somebody's words."""
 LOCAL_RANK = re.compile(r"--local[-_]rank=(\d+)")
 ROOT_CAUSE = "Root Cause (first observed failure)"

@@ -44,7 +44,7 @@ STAMPS = (
 GLOG = re.compile(
     r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w/.<>-]+:\d+\] ?(?:\[[\d/_]+\] )?"
     r"|ERROR \d\d-\d\d \d\d:\d\d:\d\d \[[\w./-]+:\d+\] "
-    r"(?=  \S|    |Traceback|(?:[\w.]+\.)?\w+(?:Error|Exception): )"
+    r"(?=  \S|    |Traceback|(?:[\w.]+\.)?\w+(?:Error|Exception)(?:: |$))"
 )
 """The prefixes of torch's Python loggers and vLLM's, repeated on each line of a traceback."""
 FOLDED = re.compile(r"Traceback \(most recent call last\):\\n")
@@ -82,6 +82,8 @@ def stripped(raw: str) -> Stripped:
     Cached, as tracebacks share most of their lines.
     """
     text = plain(raw)
+    if text[:1] == "`" and any(pattern.match(text, 1) for pattern in RANKS):
+        text = text[1:].removesuffix("`")
     if text[:1] in " \t" and not LABEL.match(text):
         return Stripped(text)
     rank: int | None = None

@@ -27,7 +27,8 @@ SHAPE = re.compile(
 WORDS = re.compile(r"[^\W\d_]{2,}\W+(?:.*\W)?[^\W\d_]{2,}")
 """At least two words."""
 OF_END = re.compile(
-    r"exit ?code|Sending process|Traceback \(most|\bsignal\b|\bprocess(?:es)? \d+"
+    r"exit ?code|hit an exception\b|Sending process|Traceback \(most|\bsignal\b"
+    r"|\bprocess(?:es)? \d+"
     r"|\w+(?:Error|Exception)\b|(?i:\b(?:job|run|task|training)\b.{0,20}\b(?:failed|crashed))"
 )
 """A line about an exception or a worker's end instead of a reason."""

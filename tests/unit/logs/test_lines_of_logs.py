@@ -191,3 +191,19 @@ def test_a_log_that_was_copied_by_hand() -> None:
     assert restored(f"{alike}\nTraceback (most recent call last):".encode()) == (
         f"{alike}\nTraceback (most recent call last):".encode(),
     )
+
+
+def test_a_quoted_prefix() -> None:
+    """A quotation mark before a rank's prefix belongs to neither."""
+    assert stripped("`[rank3]: boom`") == Stripped("boom", 3, "rank 3")
+
+
+def test_vllms_prefix() -> None:
+    """Of all lines of a traceback, also of an exception without a message."""
+    prefix = "(Worker_TP2 pid=9) ERROR 09-26 15:11:03 [multiproc_executor.py:654] "
+    log = (
+        f'{prefix}  File "a.py", line 9, in f\n{prefix}    assert device\n{prefix}AssertionError\n'
+    )
+    root = judged(log).root
+    assert root is not None
+    assert [frame.source for frame in root.finding.record.frames] == ["assert device"]
