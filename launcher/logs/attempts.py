@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ..diagnosis.next_step.cut_off import CUT_OFF
 from ..evidence.failure_record import FailureRecord, Frame
 from .exception_lines import CONTINUES, HANDLED, ON_ONE
 from .hidden_causes import unhidden
@@ -183,7 +182,7 @@ def of_exception(
         message=message,
         chain=trace.chain,
         frames=trace.frames,
-        user_files=_users_of(trace.frames, *inner),
+        user_files=users_of(trace.frames, *inner),
         log_tail=tuple(text for _, text in before),
     )
     above = [text for number, text in before if number <= trace.raised_at]
@@ -201,28 +200,7 @@ def of_exception(
     )
 
 
-def of_cut(
-    first: int, placed: int, frames: tuple[Frame, ...], rank: int | None, file: str
-) -> Evidence:
-    """The evidence of a traceback that ends before its exception.
-
-    Args:
-        first: number of its first line.
-        placed: number of the line with its last frame.
-        frames: its frames, outermost first.
-        rank: its rank, if known.
-        file: the log file.
-    """
-    last = frames[-1]
-    message = f"failed at `{last.source or last.function or f'line {last.line}'}`; {CUT_OFF}"
-    record = FailureRecord(
-        rank, float(first), message=message, frames=frames, user_files=_users_of(frames)
-    )
-    place = f'File "{last.file}", line {last.line}, in {last.function}'
-    return Evidence(record, file, ((placed, place),))
-
-
-def _users_of(frames: tuple[Frame, ...], *others: str) -> tuple[str, ...]:
+def users_of(frames: tuple[Frame, ...], *others: str) -> tuple[str, ...]:
     """The user's files among those of frames, and others."""
     files = (*(frame.file for frame in frames), *others)
     return tuple(dict.fromkeys(filter(is_users, files)))

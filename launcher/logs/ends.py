@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from ..catalogue.entry import Role
 from ..diagnosis.next_step.activities import EXITS
-from ..diagnosis.next_step.cut_off import waits
 from .announced import GOES_WELL, OF_PERSON
-from .attempts import ENOUGH, SURVIVED, Evidence, Reading
+from .attempts import ENOUGH, SURVIVED, Reading
 from .complaints import most_telling
 from .exception_lines import HANDLED, MILD, SEVERE
 from .judgement import BreakOff, Failure
-from .launcher_messages import is_of_launcher
-from .progress_signs import IS_PROGRESS, STEP, Written, last_activity, reported_end
+from .progress_signs import IS_PROGRESS, last_activity, reported_end
 
 PEER_LEFT = re.compile(r"[Cc]onnection (?:closed|reset) by (?:remote )?peer")
 """Messages of a rank whose peer has ended."""
@@ -30,10 +27,6 @@ NO_COMPLAINT = re.compile(
     re.IGNORECASE,
 )
 """Signs of a person's sentence, of what a program does about it, of a rate or of nothing wrong."""
-MOST_AFTER_CUT = 4
-"""Maximum lines from a traceback's last frame to the log's end."""
-OF_PROGRAM = re.compile(r"\b(?:INFO|DEBUG|WARN\w*)\b|\d\d:\d\d:\d\d")
-"""Signs of a line that a program writes as it goes on."""
 TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -98,30 +91,6 @@ def broken_off(reading: Reading) -> BreakOff:
         most_telling(complaints) if complaints and not is_explained else None,
         activity,
     )
-
-
-def cut_off(reading: Reading) -> Evidence | None:
-    """A traceback with which a log ends, without its exception, if any.
-
-    Of several, one outside of collective operations, in which ranks wait for the one that failed.
-    """
-    cut = [
-        each
-        for each in reading.cut
-        if is_open(reading, each.file, each.record.at)
-        and not is_of_launcher(tuple(frame.file for frame in each.record.frames))
-        and _is_end(each, reading.last_lines.get(each.file, ()))
-    ]
-    return min(cut, key=lambda each: waits(each.record.frames), default=None)
-
-
-def _is_end(cut: Evidence, lines: Sequence[Written]) -> bool:
-    """Whether a log ends with a traceback, and at most a few words of a person."""
-    after = [line.text for line in lines if line.number > cut.lines[0][0]]
-    told = [text for text in after if not text.startswith(("  ", "\t", "\u2502", "|"))]
-    signs = (IS_PROGRESS, STEP, OF_PROGRAM, GOES_WELL)
-    is_program = any(words.search(text) for text in after for words in signs)
-    return len(told) <= MOST_AFTER_CUT and not is_program
 
 
 def is_open(reading: Reading, file: str, number: float) -> bool:

@@ -214,11 +214,11 @@ def _spoken(text: str) -> BareException | None:
 
 def closing(text: str, opening: str) -> int | None:
     """The position of the closing quote or bracket, skipping nested pairs."""
-    closing, depth = CLOSING[opening], 1
+    end, depth = CLOSING[opening], 1
     for place, char in enumerate(text):
-        if char in (opening, closing):
+        if char in (opening, end):
             is_inner = char == opening and (
-                opening != closing or text[place - 1 : place] in ("", " ", "(")
+                opening != end or text[place - 1 : place] in ("", " ", "(")
             )
             depth += 1 if is_inner else -1
         if not depth:

@@ -11,7 +11,7 @@ from ..catalogue.entry import Finding, KnownFailure, Role
 from ..diagnosis.root_cause import finding_of
 from ..evidence.failure_record import FailureRecord
 from .attempts import Evidence, Reading
-from .ends import cut_off
+from .cut_tracebacks import cut_off
 from .exception_lines import (
     ANY_UNTYPED,
     HANDLED,
@@ -62,7 +62,7 @@ NO_NUMBER = re.compile(
     r"\bloss(?:es)?\b[^.\d]{0,30}\bnan\b(?! (?:filter|check))|\bnan loss", re.IGNORECASE
 )
 OF_SOMEBODY = re.compile(
-    r"\b(?:I|I'm|I've|we|[Mm]y|[Oo]ur|me|[Aa]nyone|[Pp]lease|[Tt]hanks|[Hh]i|[Hh]ello|what now)\b"
+    r"\b(?:I|I'm|I've|we|[Mm]y|[Oo]ur|me|[Aa]nyone|[Pp]lease|[Tt]hanks|[Hh]i|[Hh]ello)\b"
     r"|[\u4e00-\u9fff]{4}|^#+ |^(?:When|While|After|During|If) (?:\S+ ){5}"
     r"|\b(?:fails|crashes|dies|hangs|throws) (?:with|at|on|in|when|after|during|right)\b"
     r"|\b(?:to reproduce|the (?:bug|issue)|expected behaviou?r|environment:)"

@@ -9,8 +9,9 @@ from typing import Any
 
 from ..catalogue.entry import KnownFailure
 from ..system.terminal import MARK
-from .attempts import End, Evidence, Reading, of_cut
+from .attempts import End, Evidence, Reading
 from .complaints import before_report, last_words
+from .cut_tracebacks import of_cut
 from .file_evidence import TAIL, FileEvidence, Stream
 from .interleaved import keep_interleaved
 from .lines import FILLER, FOLLOWING, Line, interesting

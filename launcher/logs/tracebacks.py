@@ -40,8 +40,8 @@ from .traceback_parts import (
 )
 
 MOST_FRAMES = 120
-MOST_ABOVE = 5
-"""Maximum number of the first line of a traceback without its header."""
+AT_TOP = 5
+"""Lines at the top of a log: of a title, or in which a traceback's header may be missing."""
 MOST_NOISE = 40
 """Maximum other lines between two lines of a traceback."""
 
@@ -116,7 +116,7 @@ class Tracebacks:
         boxed = tuple(frame for _, frame in frames_in(self.box or ()))
         is_cut = (self.is_open or self.box is not None) and not (self.message or self.was_ignored)
         frames = (*self.frames, *boxed)
-        if not (is_cut and frames and (self.is_headed or self.first <= MOST_ABOVE)):
+        if not (is_cut and frames and (self.is_headed or self.first <= AT_TOP)):
             return None
         return self.first, self.placed + len(self.box or ()), frames
 

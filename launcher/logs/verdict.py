@@ -14,17 +14,17 @@ from ..diagnosis.next_step.cut_off import CUT_OFF
 from ..diagnosis.next_step.without_exception import STOPPED_EARLY
 from ..diagnosis.root_cause import finding_of, urgency
 from ..evidence.failure_record import FailureRecord
-from .attempts import SURVIVED, WARNING, Evidence, Reading
+from .attempts import SURVIVED, WARNING, Reading
 from .complaints import complaints_before, telling
+from .cut_tracebacks import cut_off, may_be_of, with_words
 from .diverged import divergence
-from .ends import TRACEBACK, broken_off, cut_off, is_after_end, is_consequence
+from .ends import TRACEBACK, broken_off, is_after_end, is_consequence
 from .exception_lines import SEVERE
 from .interleaved import with_interleaved
 from .judgement import Failure, Judgement, Verdict, without_aborts, without_copies
 from .launcher_messages import is_of_another
 from .progress_signs import STEP, TRAINING
 from .prose import in_prose
-from .tracebacks import MOST_ABOVE
 from .without_exception import (
     before_stop,
     failures_by_message,
@@ -111,8 +111,8 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
         sure = [*islice(told, 1)]
     is_traced = any(failure.finding.record.frames for failure in sure)
     cut = None if is_traced or reading.has_failed or reading.deaths else cut_off(reading)
-    if cut is not None and all(_may_be_of(failure, cut) for failure in sure):
-        sure = [_within_cut(cut, sure, catalogue)]
+    if cut is not None and all(may_be_of(failure, cut) for failure in sure):
+        sure = [with_words(cut, sure, catalogue)]
     if not sure and not reading.deaths:
         sure = [*without_exception(reading)]
     if not sure and not reading.deaths:
@@ -132,32 +132,6 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
         return role, is_bare, is_later, at
 
     return _with_divergence(sorted(failures, key=order), reading, catalogue)
-
-
-def _may_be_of(told: Failure, cut: Evidence) -> bool:
-    """Whether somebody's words above a traceback without its exception may be about it."""
-    is_words = told.evidence.is_spoken or told.evidence.lines[0][0] <= MOST_ABOVE
-    is_near = told.evidence.file == cut.file and told.evidence.lines[0][0] < cut.record.at
-    return is_words and is_near and told.finding.role is not Role.TEARDOWN
-
-
-def _within_cut(
-    cut: Evidence, told: Sequence[Failure], catalogue: Sequence[KnownFailure]
-) -> Failure:
-    """The failure of a traceback without its exception, with what somebody's words add.
-
-    A known failure that the traceback doesn't fit is another one.
-    """
-    named = [failure for failure in told if failure.finding.record.exception]
-    if not named:
-        return Failure(finding_of(cut.record, catalogue), cut)
-    record = cut.record
-    record = replace(named[0].finding.record, frames=record.frames, user_files=record.user_files)
-    finding = finding_of(record, catalogue)
-    if named[0].finding.entry and not finding.entry:
-        return named[0]
-    lines = (*cut.lines, *named[0].evidence.lines[-1:])
-    return Failure(finding, replace(cut, record=record, lines=lines))
 
 
 def _with_divergence(

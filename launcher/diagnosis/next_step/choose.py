@@ -132,15 +132,8 @@ PLAINER = ("build", "instruction", "refused-value")
 """Rules more specific than what a general entry advises if none of its variants applies."""
 SURER: tuple[str, ...] = (
     *("isolated-build", "shared-cache", "race-on-files", "unfinished-checkpoint"),
-    *(
-        "other-nodes-disk",
-        "service-mesh",
-        "guarded-call",
-        "busy-rank",
-        "other-interpreter",
-        "replicas-in-threads",
-    ),
-    *("own-module", "taken-port", "other-name"),
+    *("other-nodes-disk", "service-mesh", "guarded-call", "busy-rank", "other-interpreter"),
+    *("replicas-in-threads", "own-module", "taken-port", "other-name"),
 )
 """Rules more specific than general entries, or entries about a waiting rank."""
 SUREST: tuple[str, ...] = (

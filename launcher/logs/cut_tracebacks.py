@@ -1,0 +1,95 @@
+"""Finds the failure of a traceback that ends before its exception."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..catalogue.entry import KnownFailure, Role
+from ..diagnosis.next_step.cut_off import CUT_OFF, waits
+from ..diagnosis.root_cause import finding_of
+from ..evidence.failure_record import FailureRecord, Frame
+from .announced import GOES_WELL
+from .attempts import Evidence, Reading, users_of
+from .ends import is_open
+from .judgement import Failure
+from .launcher_messages import is_of_launcher
+from .progress_signs import IS_PROGRESS, STEP, Written
+from .tracebacks import AT_TOP
+
+MOST_AFTER_CUT = 4
+"""Maximum lines from a traceback's last frame to the log's end."""
+OF_PROGRAM = re.compile(r"\b(?:INFO|DEBUG|WARN\w*)\b|\d\d:\d\d:\d\d")
+"""Signs of a line that a program writes as it goes on."""
+
+
+def of_cut(
+    first: int, placed: int, frames: tuple[Frame, ...], rank: int | None, file: str
+) -> Evidence:
+    """The evidence of a traceback that ends before its exception.
+
+    Args:
+        first: number of its first line.
+        placed: number of the line with its last frame.
+        frames: its frames, outermost first.
+        rank: its rank, if known.
+        file: the log file.
+    """
+    last = frames[-1]
+    message = f"failed at `{last.source or last.function or f'line {last.line}'}`; {CUT_OFF}"
+    record = FailureRecord(
+        rank, float(first), message=message, frames=frames, user_files=users_of(frames)
+    )
+    place = f'File "{last.file}", line {last.line}, in {last.function}'
+    return Evidence(record, file, ((placed, place),))
+
+
+def cut_off(reading: Reading) -> Evidence | None:
+    """A traceback with which a log ends, without its exception, if any.
+
+    Of several, one outside of collective operations, in which ranks wait for the one that failed.
+    """
+    cut = [
+        each
+        for each in reading.cut
+        if is_open(reading, each.file, each.record.at)
+        and not is_of_launcher(tuple(frame.file for frame in each.record.frames))
+        and _is_end(each, reading.last_lines.get(each.file, ()))
+    ]
+    return min(cut, key=lambda each: waits(each.record.frames), default=None)
+
+
+def _is_end(cut: Evidence, lines: Sequence[Written]) -> bool:
+    """Whether a log ends with a traceback, and at most a few words of a person."""
+    after = [line.text for line in lines if line.number > cut.lines[0][0]]
+    told = [text for text in after if not text.startswith(("  ", "\t", "\u2502", "|"))]
+    signs = (IS_PROGRESS, STEP, OF_PROGRAM, GOES_WELL)
+    is_program = any(words.search(text) for text in after for words in signs)
+    return len(told) <= MOST_AFTER_CUT and not is_program
+
+
+def may_be_of(told: Failure, cut: Evidence) -> bool:
+    """Whether somebody's words above a traceback without its exception may be about it."""
+    is_words = told.evidence.is_spoken or told.evidence.lines[0][0] <= AT_TOP
+    is_near = told.evidence.file == cut.file and told.evidence.lines[0][0] < cut.record.at
+    return is_words and is_near and told.finding.role is not Role.TEARDOWN
+
+
+def with_words(
+    cut: Evidence, told: Sequence[Failure], catalogue: Sequence[KnownFailure]
+) -> Failure:
+    """The failure of a traceback without its exception, with what somebody's words add.
+
+    A known failure that the traceback doesn't fit is another one.
+    """
+    named = [failure for failure in told if failure.finding.record.exception]
+    if not named:
+        return Failure(finding_of(cut.record, catalogue), cut)
+    record = cut.record
+    record = replace(named[0].finding.record, frames=record.frames, user_files=record.user_files)
+    finding = finding_of(record, catalogue)
+    if named[0].finding.entry and not finding.entry:
+        return named[0]
+    lines = (*cut.lines, *named[0].evidence.lines[-1:])
+    return Failure(finding, replace(cut, record=record, lines=lines))
