@@ -92,4 +92,4 @@ def with_words(
     if named[0].finding.entry and not finding.entry:
         return named[0]
     lines = (*cut.lines, *named[0].evidence.lines[-1:])
-    return Failure(finding, replace(cut, record=record, lines=lines))
+    return Failure(finding, replace(cut, record=record, lines=lines, is_spoken=True))
