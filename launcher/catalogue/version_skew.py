@@ -41,6 +41,8 @@ CALLED = re.compile(
     r"|missing \d+ required (?:positional|keyword-only) arguments?: '(?P<missing>\w+)'"
     r"|takes (?:from )?\d+ (?:to \d+ )?positional arguments? but \d+ were given)"
 )
+BUILT_IN = frozenset({name for kind in (str, list, dict) for name in vars(kind)})
+"""Methods of Python's strings, lists and dictionaries."""
 SPACES = frozenset({"google", "nvidia", "megatron"})
 """Packages in several distributions, of which parts may be missing."""
 SHARED = {"Trainer": ("transformers", "pytorch_lightning")}
@@ -272,6 +274,8 @@ def _of_attribute(message: str, frames: Sequence[Frame]) -> Skew | None:
         # Within a package, a circular import looks the same.
         return skew if skew and skew.kind is not Wanting.SAME else None
     if match := OF_OBJECT.match(message):
+        if match["name"] in BUILT_IN:
+            return None  # taken for a string, list or dictionary, in any version
         if OF_ENGINE.fullmatch(match["name"]) and not NO_MODEL.search(match["class"]):
             return None  # the bare model was handed over
         package = package_of_class(match["class"], match["name"], frames)

@@ -8,6 +8,7 @@ from itertools import chain, takewhile
 
 from ..evidence.failure_record import FailureRecord
 from ..frameworks.registry import COMMANDS
+from .announced import ANNOUNCED
 from .exception_lines import SEVERE, stated_exception
 from .launcher_messages import CANCELLED, ENDS, IS_START, death_of, is_of_another
 from .prefixes import TIME
@@ -117,7 +118,11 @@ def most_telling(lines: Sequence[Written]) -> Written:
 def complains(text: str) -> bool:
     """Whether a line complains, outside of tracebacks and reports on other processes."""
     exception = stated_exception(text)
-    if TRACED.match(text) or (exception and is_of_another(exception.kind, exception.message)):
+    if (
+        TRACED.match(text)
+        or ANNOUNCED.search(text)
+        or (exception and is_of_another(exception.kind, exception.message))
+    ):
         return False
     return COMPLAINT.search(text) is not None and HARMLESS.search(text) is None
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ...evidence.failure_record import Frame
+from .bare_assertion import advice, unmet_by
 from .step import Basis, Case, Step
 
 CUT_OFF = "the log ends before the exception"
@@ -76,7 +77,16 @@ def cut_off(case: Case) -> Step | None:
         return None
     is_glued = " " in case.frames[-1].function if case.frames else False  # with its message
     meaning = "" if is_glued else next(_meanings(case.frames), "")
+    meaning = _of_check(case.frames[-1]) or meaning if case.frames else meaning
     return Step(f"{meaning} {ADD}".strip(), Basis.OPEN)
+
+
+def _of_check(frame: Frame) -> str:
+    """What a check that failed is about; empty if the line isn't one."""
+    unmet = unmet_by(frame.source)
+    if unmet is None:
+        return ""
+    return advice(unmet, frame) if unmet.settings else f"The check in it failed: {unmet.sentence}."
 
 
 def waits(frames: tuple[Frame, ...]) -> bool:

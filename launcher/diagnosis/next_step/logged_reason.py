@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import islice, takewhile
 
 from ...evidence.failure_record import Raised
+from ...frameworks.registry import COMMANDS
+from ...system.redaction import redacted
 from .configuration import configuration
 from .instruction import FOR_DEVELOPERS, INSTRUCTION, quoted, sentences
 from .script_line import script_line
@@ -14,8 +16,13 @@ from .step import Basis, Case, Step
 
 MUTE = ("IndexError", "StopIteration", "UnboundLocalError", "SystemExit", "ZeroDivisionError")
 """Exceptions whose messages name no cause."""
-CHILD = re.compile(r"^Command '?\[?['\"]?(?:\S*/)?(?P<program>[\w.-]+)\b.*\b(?:returned|died)\b")
-"""The message of CalledProcessError, with the child's program (subprocess.py)."""
+CHILD = re.compile(
+    r"^Command (?P<command>'?\[?['\"]?(?:\S*/)?(?P<program>[\w.-]+)\b.*)"
+    r" (?P<how>(?:returned|died)\b.*)"
+)
+"""The message of CalledProcessError, with the child's command (subprocess.py)."""
+TRAINS = re.compile(rf"python[\d.]*|torchrun|{COMMANDS}")
+"""Programs whose own traceback belongs into the log."""
 LOGGED = re.compile(
     r"^.{0,60}?\b(?:ERROR|CRITICAL|FATAL)\b[\s\]|:)-]*(?:\[?[\w./]+:\d+\]?[\s|:-]*)?(?P<text>.+)$"
 )
@@ -42,6 +49,19 @@ NEAR = 4
 def logged_reason(case: Case) -> Step | None:
     """The reason that the log has just before an exception without one."""
     return _childs(case) or _own(case)
+
+
+def failed_command(case: Case) -> Step | None:
+    """How to see why a child failed of which the log has no words."""
+    child = CHILD.search(case.message)
+    if child is None or TRAINS.fullmatch(child["program"]):
+        return None
+    command = redacted(" ".join(re.findall(r"[^\s'\",\[\]]+", child["command"])))
+    return configuration(case) or Step(
+        f"Run `{command}` by hand, on the same node: it {child['how'].rstrip('.')}, and its own"
+        " words aren't in this log.",
+        Basis.OPEN,
+    )
 
 
 def _own(case: Case) -> Step | None:

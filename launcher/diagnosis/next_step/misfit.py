@@ -14,6 +14,7 @@ from ...catalogue.package_names import (
 )
 from ...catalogue.variant import PASSED_ON
 from ...catalogue.version_skew import (
+    BUILT_IN,
     LAZY,
     SPACES,
     SUBMODULE,
@@ -172,7 +173,7 @@ def _of_object(case: Case) -> Step | None:
     made_by = package_of_name(match["type"])
     # torch, which the others are built on, is given what they make
     one = callers[1] if wanting == "torch" and callers[1:] else wanting
-    if made_by not in (None, wanting):
+    if made_by not in (None, wanting) and name not in BUILT_IN:
         one = str(made_by)
     version = versions_of(case.record).get(one)
     before = f'`pip install "{pip_name(one)}<{version}"`' if version else "the one before it"

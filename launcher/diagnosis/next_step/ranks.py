@@ -37,6 +37,12 @@ COLLECTIVE = re.compile(
     r" TensorShape=(?P<b>\[[^\]]*\])",
     re.S,
 )
+SHAPES = re.compile(
+    r"Detected mismatch between (?P<this>(?P<that>collectives)) on ranks\.\s+Rank (?P<here>\d+)\b"
+    r".*?TensorShape=(?P<a>\[[^\]]*\]).*?Rank (?P<there>\d+)\b.*?TensorShape=(?P<b>\[[^\]]*\])",
+    re.S,
+)
+"""The same in a shortened message."""
 CACHE = re.compile(
     r"unsloth_compiled_cache|transformers_modules|torchinductor_\w+|torch_extensions|\.triton\b"
     r"|flashinfer|tilelang|\bunsloth\b.*\bexec\(",
@@ -128,7 +134,7 @@ def shared_cache(case: Case) -> Step | None:
 
 def other_modules(case: Case) -> Step | None:
     """Ranks in the same operation with different shapes, which run different modules."""
-    match = COLLECTIVE.search(case.raised.message)
+    match = COLLECTIVE.search(case.raised.message) or SHAPES.search(case.raised.message)
     if match is None or match["this"] != match["that"] or match["a"] == match["b"]:
         return None
     text = (

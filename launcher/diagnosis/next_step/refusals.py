@@ -171,7 +171,7 @@ OF_SHELL = (
         " package index isn't reached.",
     ),
     Refusal(
-        r"Host key verification failed|Permission denied \(publickey",
+        r"Host key verification failed|Permission denied \(publickey|'ssh .* exit status 255\b",
         "Let the node that launches log in to all nodes over ssh without a password: `ssh-copy-id"
         " NODE`, then `ssh NODE true` once to accept its key. Or start a launcher on each node by"
         " `srun`, which needs no ssh (accelerate: `deepspeed_multinode_launcher: standard`;"

@@ -15,6 +15,7 @@ from ...catalogue.version_skew import (
     IMPORTED,
     OF_MODULE,
     OF_OBJECT,
+    SUBMODULE,
     Skew,
     Wanting,
     history_of,
@@ -22,7 +23,7 @@ from ...catalogue.version_skew import (
     package_of_class,
     skew_of,
 )
-from ...catalogue.versions import direction
+from ...catalogue.versions import direction, known_direction
 from ...evidence.failure_record import Raised
 from .step import Case, Step
 
@@ -51,7 +52,10 @@ def step_of(case: Case, skew: Skew) -> Step:
     """The step that fixes a skew."""
     if skew.kind is Wanting.SAME:
         return Step(_subject(skew))
-    return Step(f"{_subject(skew)} {direction(skew, case.record)}")
+    mends = direction(skew, case.record)
+    if known_direction(skew, case.record):  # in words on the subject
+        return Step(f"{_subject(skew)} {mends}")
+    return Step(f"{mends} {_subject(skew)}")
 
 
 def _subject(skew: Skew) -> str:
@@ -81,7 +85,7 @@ def _without_frame(raised: Raised) -> Skew | None:
         package = package if package_of_file(match["path"] or "") in (package, None) else None
     elif (match := CALLED.match(message)) and match["name"]:
         package = package_of_class(match["class"] or match["function"], match["name"], ())
-    elif match := OF_MODULE.match(message):
+    elif match := OF_MODULE.match(message) or SUBMODULE.match(message):
         package = package_of_module(match["module"])
     elif match := OF_OBJECT.match(message):
         package = package_of_class(match["class"], match["name"], ())
