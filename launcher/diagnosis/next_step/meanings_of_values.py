@@ -54,11 +54,40 @@ MEANINGS_OF_VALUES = (
     ),
     Meaning(
         "IndexError|RuntimeError|ValueError",
+        r"is an? empty|on (?:an )?empty tensor|non-zero size|zero-size array",
+        "Unfreeze what is to be trained, if all of it is frozen: there is no parameter here. If a"
+        " frozen model is prepared (a reference, a teacher), give it no optimizer: delete"
+        " `optimizer` and `scheduler` from the DeepSpeed configuration.",
+        r"\b(?:numel|param_groups|param\w*|psg)\b",
+    ),
+    Meaning(
+        "IndexError|RuntimeError|ValueError",
         r"to have non-zero size|zero-size array|(?:arg|argument) is an? empty|on (?:an )?empty"
         r" tensor|cannot (?:be|take) (?:an )?empty",
-        "What is reduced there is empty: no sample, token or completion has come that far. See the"
-        " sizes of what goes in, and the limits that cut it (lengths of sequence, prompt and"
-        " completion, filters).",
+        "Print the sizes of what is reduced there, as it is empty: maybe no sample, token or"
+        " completion has come that far (lengths of sequence, prompt and completion, filters), or no"
+        " parameter is trainable.",
+    ),
+    Meaning(
+        "TypeError",
+        r"not supported between instances of '(?:NoneType' and 'str|str' and 'NoneType)'",
+        "Install the package whose version is compared there, or choose the option that does"
+        " without it: `{name}` is None, so that it mostly isn't installed in this environment.",
+        r"(?i)(?P<name>[\w.]*version[\w.]*)(?:\([^()]*\))? *[<>]=?|[<>]=? *(?P<_>\w*version)",
+    ),
+    Meaning(
+        "RuntimeError",
+        r"argument #1 'indices' to have .*Long.* but got \S*(?:Float|Half|Double|BFloat16)",
+        "Look for samples without text (a missing caption, an empty prompt): a tensor that is made"
+        " of an empty list holds floating point numbers, and an embedding takes whole ones. If the"
+        " samples are whole, the ids were cast: keep them as `torch.long`.",
+    ),
+    Meaning(
+        "FileNotFoundError",
+        r"'(?P<path>[^']+)'$",
+        "Let only rank 0 remove {path}, and the others wait at a barrier, if several ranks come to"
+        " this line: the first has removed it, so that the others don't find it.",
+        r"\brmtree\(",
     ),
     Meaning(
         "KeyError",
