@@ -26,13 +26,19 @@ COMPLAINT = re.compile(
 )
 STARTED = rf"(?:\S*/)?(?:srun|mpirun|torchrun|deepspeed|python[\d.]*|{COMMANDS})"
 """Programs that start a training; a script continues without others, such as nvidia-smi."""
+OF_ARGUMENTS = re.compile(
+    r"^(?:\S+|[^:]{1,60}): error: (?:unrecognized arguments: |the following arguments are required"
+    r"|one of the arguments .* is required|argument \S+: |invalid choice: )"
+    r"|^Error: (?:No such (?:command|option)|Missing (?:option|argument|parameter)|Invalid value"
+    r"|Option \S+ requires|Got unexpected extra argument)"
+    r"|^(?:ERROR: )?Could not consume arg: |^ERROR: The function received no value for the required"
+)
+"""Message of a program that refuses its command line: by argparse, click, or Fire."""
 REFUSED = re.compile(
     r"^\S+: (?:line )?\d+: (?:-{1,2}\w\S*|[+\w.]+=\S*): (?:command )?not found$"
     r"|^\S+: (?:line )?\d+: (?:arithmetic expression: |.*: division by 0|.*[Bb]ad substitution)"
     r"|(?:^|[:\s])(?:ba)?sh: (?:line \d+: )?(?:cd: )?\S+: No such file or directory"
-    r"|\bfailed to create process\.|^(?:ERROR: )?Could not consume arg: "
-    r"|^Error: No such (?:command|option)"
-    r"|^\S+: error: (?:unrecognized arguments|the following arguments|argument )"
+    rf"|\bfailed to create process\.|{OF_ARGUMENTS.pattern}"
 )
 """Last message of a shell, or of a program that refuses its command line."""
 REJECTED = re.compile(

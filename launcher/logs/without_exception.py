@@ -13,12 +13,13 @@ from ..diagnosis.next_step.instruction import INSTRUCTION
 from ..evidence.failure_record import FailureRecord
 from .announced import LOGGED, told
 from .attempts import Evidence, Reading
-from .complaints import REFUSED, REJECTED, most_telling
+from .complaints import OF_ARGUMENTS, REFUSED, REJECTED, most_telling
 from .exception_lines import CONTINUES, HANDLED, LONGEST_LINE, SPOKEN
 from .judgement import Failure
 from .known_messages import by_line, by_message
 from .launcher_messages import CANCELLED
 from .progress_signs import STEP, Written
+from .traceback_parts import OF_PERSON
 
 AROUND = 3
 """Lines to search at either end of a log."""
@@ -32,6 +33,8 @@ OFTEN = 3
 """Minimum repetitions, with other times, of what a run waits for."""
 PROMPT = re.compile(r"(?:\([\w.-]+\) )?(?:\[?[\w.-]+@[\w.-]+[^$#\n]{0,80})?[$#] \S")
 """A shell's prompt with the next command."""
+USAGE = re.compile(r"\s|[Uu]sage: |For detailed information on this command")
+"""Lines of a program's usage."""
 RESTARTED = re.compile(r"\brestart(?:ing|s|ed)? it\b|\bfor \d+ (?:seconds?|minutes?)\b")
 """Words of what doesn't stand for good."""
 VARIABLE = re.compile(r"\b(?:[A-Z]+_)*(?:RANK|SIZE)=\d+")
@@ -106,8 +109,14 @@ def _refusals(reading: Reading) -> Iterator[Written]:
 
 
 def _refusal_in(lines: Sequence[Written]) -> Iterator[Written]:
-    """The first refusal that may have lines after it, or else one before the end or a prompt."""
+    """The first refusal that may have lines after it, or else one before the end or a prompt.
+
+    A program's of its arguments may have its usage after it, or a person's words.
+    """
     rejected = (line for line in lines if REJECTED.search(line.text))
+    told = next((at for at, line in enumerate(lines) if OF_ARGUMENTS.search(line.text)), len(lines))
+    if all(USAGE.match(line.text) or OF_PERSON.search(line.text) for line in lines[told + 1 :]):
+        lines = lines[: told + 1]
     last = (
         line
         for line, after in zip_longest(lines, lines[1:])

@@ -81,6 +81,14 @@ REFUSALS = (
         " newer one: this version doesn't know it, and `--help` lists what it knows.",
     ),
     Refusal(
+        r"^(?P<program>[\w.-]+?)(?<!\.py)(?:-cli| CLI(?: tool)?)?: error: (?:argument (?:sub-?)?"
+        r"(?:commands?|cmd|\{\S+\}): )?invalid choice: '?(?P<value>[\w-]+)'? \(choose from"
+        r" (?P<choices>.+?)\)",
+        "Upgrade the package of {program} (mostly `pip install -U {program}`): the installed one"
+        " has no command `{value}`, which came with a newer release, unless it is misspelt. It has"
+        " {choices}.",
+    ),
+    Refusal(
         r"argument (?P<key>[\w/-]+): invalid choice: (?P<value>\S+) \(choose from"
         r" (?P<choices>.+?)\)",
         "Give {key} one of {choices}, instead of {value}.",

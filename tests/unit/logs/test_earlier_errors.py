@@ -151,6 +151,37 @@ def test_a_program_that_refuses_its_command_line(log: str, says: str) -> None:
     assert judged(f"{log}{STEPS}").verdict is Verdict.UNFINISHED
 
 
+@table(
+    ("log", "says"),
+    [
+        (
+            "TRL CLI: error: argument command: invalid choice: 'a' (choose from 'dpo')\n",
+            "-U TRL",
+        ),
+        ("Gate CLI tool: error: invalid choice: 'shut' (choose from 'open')\n", "-U Gate`"),
+        (
+            "usage: g\ngate-cli: error: argument {a,b}: invalid choice: 'c' (choose from a, b)",
+            "-U g",
+        ),
+        ("gate: error: argument --by: invalid choice: 'c' (choose from 'a', 'b')\n", "one of 'a'"),
+        (
+            "t.py: error: argument command: invalid choice: 'c' (choose from 'a', 'b')\n",
+            "Change the",
+        ),
+        ("gate open: error: unrecognized arguments: --wide\nCan I leave it out?\n", "--wide"),
+        ("gate: error: the following arguments are required: --by\n", "Give --by"),
+        ("ERROR: Could not consume arg: --wide\nUsage: g.py A <flags>\n  flags: --by\n", "Fire"),
+    ],
+)
+def test_a_program_that_refuses_its_arguments(log: str, says: str) -> None:
+    """It is a failure with its usage or a person's words after it, but not with other lines."""
+    judgement = judged(log)
+    assert judgement.verdict in (Verdict.UNKNOWN, Verdict.KNOWN)
+    assert says in first_lines(judgement)
+    if ".py" not in log:
+        assert judged(f"{log}\nopening the gate\n").verdict is Verdict.UNFINISHED
+
+
 CANCELLED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-27T12:02:20 ***\n"
 
 
