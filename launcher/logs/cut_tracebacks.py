@@ -22,6 +22,19 @@ MOST_AFTER_CUT = 4
 """Maximum lines from a traceback's last frame to the log's end."""
 OF_PROGRAM = re.compile(r"\b(?:INFO|DEBUG|WARN\w*)\b|\d\d:\d\d:\d\d")
 """Signs of a line that a program writes as it goes on."""
+TITLED = re.compile(
+    r"(?:# )?(?:\[\w+\]:? )?(?P<kind>[A-Z]\w*(?:Error|Exception))"
+    r" (?P<said>(?:when|while|in|during|at|on|with|after|from)\b.{8,})"
+)
+"""A title that has an exception's type, and words in place of its message."""
+OF_RAY = re.compile(r"\bRayTaskError\((?P<kind>[A-Z]\w*)\)")
+"""The type of a worker's exception in Ray's line above its traceback."""
+OF_MESSAGE = re.compile(
+    r"(?=.*\b(?:[Gg]ot|[Ee]xpect(?:ed|s)|must|should (?:be|have)|is not|[Uu]nsupported"
+    r"|not supported|[Ii]nvalid|[Mm]issing|[Mm]ismatch|only supports?)\b)"
+    r"(?!.*(?:\b(?:I|I'm|we|my|our|when|while|after|how|why)\b|[?\uff1f]\s*$))"
+)
+"""A message's words, without a person's."""
 
 
 def of_cut(
@@ -76,14 +89,33 @@ def may_be_of(told: Failure, cut: Evidence) -> bool:
     return is_words and is_near and told.finding.role is not Role.TEARDOWN
 
 
+def _in_title(cut: Evidence, reading: Reading) -> Evidence | None:
+    """The exception whose message is a text's first line, and whose type is there or in Ray's."""
+    title = next(iter(reading.first_lines.get(cut.file, ())), None)
+    if title is None or title.number >= cut.record.at:
+        return None
+    lines = reading.last_lines.get(cut.file, ())
+    typed = TITLED.match(title.text)
+    by_ray = (OF_RAY.search(line.text) for line in lines if OF_MESSAGE.search(title.text))
+    if (kind := typed or next(filter(None, by_ray), None)) is None:
+        return None
+    message = typed["said"] if typed else title.text.strip()
+    record = FailureRecord(
+        title.rank, float(title.number), exception=f"builtins.{kind['kind']}", message=message
+    )
+    return Evidence(record, cut.file, ((title.number, title.text.strip()),), is_spoken=True)
+
+
 def with_words(
-    cut: Evidence, told: Sequence[Failure], catalogue: Sequence[KnownFailure]
+    cut: Evidence, told: Sequence[Failure], reading: Reading, catalogue: Sequence[KnownFailure]
 ) -> Failure:
     """The failure of a traceback without its exception, with what somebody's words add.
 
     A known failure that the traceback doesn't fit is another one.
     """
     named = [failure for failure in told if failure.finding.record.exception]
+    if not named and (titled := _in_title(cut, reading)) is not None:
+        named = [Failure(finding_of(titled.record, catalogue), titled)]
     if not named:
         return Failure(finding_of(cut.record, catalogue), cut)
     record = cut.record

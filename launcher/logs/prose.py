@@ -53,6 +53,8 @@ OF_PYTHON = {
 """Messages that one type of exception has, as Python and torch word them."""
 ANY_OF_PYTHON = re.compile("|".join(f"({pattern})" for pattern in OF_PYTHON))
 _KINDS = tuple(OF_PYTHON.values())
+ALONE = re.compile(r"(?: \(.*\))?[\s.!]*")
+"""What may follow a message with which a sentence begins and ends."""
 TITLE = "# "
 OF_TITLE = re.compile(r"# |(?:# )?(?:[\w.-]+ ){1,5}")
 """Words in a title before an exception's name."""
@@ -199,7 +201,8 @@ def _typed(line: Written, catalogue: Sequence[KnownFailure]) -> Finding | None:
         return _finding(line, spoken["kind"], said, catalogue)
     for pattern, kinds in ((ANY_OF_PYTHON, _KINDS), (ANY_UNTYPED, tuple(UNTYPED.values()))):
         match = pattern.search(line.text)
-        if match and _reports(line.text[: match.start()]):
+        is_alone = match and not match.start() and ALONE.fullmatch(line.text, match.end())
+        if match and (is_alone or _reports(line.text[: match.start()])):
             kind = kinds[(match.lastindex or 1) - 1]
             said = line.text[match.start() :]
             end = ENDS.search(said)

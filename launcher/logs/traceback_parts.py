@@ -11,10 +11,15 @@ from .exception_lines import LAST_WORDS, SURELY_RAISED, WHAT
 
 HEADER = re.compile(r"Traceback \(most recent call last\)")
 FRAME = re.compile(
-    r'[\s>]*(?:File "|(?=[\w./~-]+\.py", line \d+, in ))(?P<file>[^"]+)", line (?P<line>\d+)'
-    r"(?:, in (?P<function>.+))?$"
+    r'[\s>]*(?:F\w{2,4} "|(?:File )?(?=[\w./~-]+\.py"?, line \d+, in ))'
+    r'(?P<file>[^"]+?)"?, line (?P<line>\d+)(?:, in (?P<function>.+))?$'
 )
-"""A frame, the first of which may lack its beginning in a copy."""
+"""A frame; in a copy it may be misspelt, or lack its quotes or, as the first, its beginning."""
+GLUED = re.compile(
+    r"\s*(?P<source>(?:[^'\"]|'[^']*'|\"[^\"]*\")+(?<=['\")\]]))"
+    r" (?P<raised>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): \S.*)"
+)
+"""A source line, and the exception in the same line of a copy."""
 CHAINED = re.compile(
     r"(?:During handling of the above exception, another exception occurred"
     r"|The above exception was the direct cause of the following exception):?$"

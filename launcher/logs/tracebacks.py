@@ -25,6 +25,7 @@ from .traceback_parts import (
     CELL,
     CHAINED,
     FRAME,
+    GLUED,
     HEADER,
     IGNORED,
     INDENT,
@@ -216,15 +217,14 @@ class Tracebacks:
         """Reads a line after a header or a frame: source text, the exception, or another text."""
         if self.is_notebook and self._is_of_cell(number, text):
             return True
+        if (glued := GLUED.match(text)) and self._takes_source(glued["source"]):
+            text = glued["raised"]
         inner = text.lstrip(" ")
         is_outside = self.frames and len(text) - len(inner) < max(self.margin, 2)
         if self.near and is_outside and SURELY_RAISED.match(inner):
             text = inner
         if text[0] in " \t":
-            if self.near and self.frames and set(text.strip()) - set("^~ "):
-                frame = self.frames[-1]
-                if not frame.source:
-                    self.frames[-1] = Frame(frame.file, frame.line, frame.function, text.strip())
+            self._takes_source(text.strip())
             return self.near
         pattern = RAISED if self.near else SURELY_RAISED
         raised = pattern.match(text)
@@ -238,6 +238,13 @@ class Tracebacks:
         if self.noise > MOST_NOISE:
             self._break_off()
         return False
+
+    def _takes_source(self, text: str) -> bool:
+        """Takes a text as the last frame's source line, unless it has one; returns whether so."""
+        is_new = self.near and self.frames and not self.frames[-1].source and set(text) - set("^~ ")
+        if is_new:
+            self.frames[-1] = replace(self.frames[-1], source=text)
+        return bool(is_new)
 
     def _break_off(self) -> None:
         """Drops a traceback without an end, keeping a complete exception before it."""

@@ -112,7 +112,7 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
     is_traced = any(failure.finding.record.frames for failure in sure)
     cut = None if is_traced or reading.has_failed or reading.deaths else cut_off(reading)
     if cut is not None and all(may_be_of(failure, cut) for failure in sure):
-        sure = [with_words(cut, sure, catalogue)]
+        sure = [with_words(cut, sure, reading, catalogue)]
     if not sure and not reading.deaths:
         sure = [*without_exception(reading)]
     if not sure and not reading.deaths:

@@ -6,6 +6,7 @@ import pytest
 from safe_launch.logs.headline import headline
 from safe_launch.logs.judgement import Verdict
 from support.logs import STEPS, entry_of, judged
+from support.tables import table
 
 READY_ONCE = "Expected to mark a variable ready only once. This error is caused by"
 """A known message, without its exception's type."""
@@ -171,6 +172,36 @@ def test_a_stack_that_is_printed() -> None:
         f"Traceback (most recent call last):\n{stack}" + "INFO loading\n" * 3,
     ):
         assert judged(text).root is None
+
+
+RAY = """\
+Traceback (most recent call last):
+  File "/w/main.py", line 19, in main
+    ray.get(task.remote())
+ray.exceptions.RayTaskError(AssertionError): ray::task() (pid=36, ip=10.0.0.7)
+  File "/w/main.py", line 31, in task
+    trainer.fit()
+"""
+
+
+@table(
+    ("title", "says"),
+    [
+        ("only support gates of one width. Got 2 and 4", "AssertionError: only support gates of"),
+        ("How must I call it, if the gate is not open?", "failed at `trainer.fit()`"),
+        ("GRPO with 4 gates", "failed at `trainer.fit()`"),
+        ("KeeperError when opening the second gate", "KeeperError: when opening the second gate"),
+        ("'Gate' object has no attribute 'open'", "AttributeError: 'Gate' object has no attr"),
+        ("'Gate' object has no attribute 'open' in the docs", "failed at `trainer.fit()`"),
+        ("KeeperError handling in the docs", "failed at `trainer.fit()`"),
+    ],
+)
+def test_a_title_above_a_cut_traceback(title: str, says: str) -> None:
+    """It has the message if Ray's line has the type, or the type."""
+    judgement = judged(f"{title}\n\nThis is what I run:\n{RAY}")
+    assert says in headline(judgement)
+    assert judgement.root is not None
+    assert judgement.root.finding.record.frames[-1].source == "trainer.fit()"
 
 
 def test_words_and_a_cut_traceback_of_other_ranks() -> None:

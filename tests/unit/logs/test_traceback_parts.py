@@ -7,6 +7,7 @@ import traceback
 
 import pytest
 from safe_launch.logs.tracebacks import Trace, Tracebacks
+from support.tables import table
 
 
 def read(text: str) -> list[Trace]:
@@ -53,6 +54,38 @@ def test_the_first_exception(printed: str, hidden: str) -> None:
         *("printed", "runs", "inner", "fails"),
     ]
     assert found.raised.frame == found.frames[-1]
+
+
+@table(
+    ("frame", "source"),
+    [
+        ('  File "a.py", line 3, in f', "    assert x, \"one 'x'\""),
+        ('  Fille "a.py", line 3, in f', '    raise KeyError("x")'),
+        ("  File a.py, line 3, in f", "f(x)"),
+        ("env/a.py, line 3, in f", "a[0]"),
+    ],
+)
+def test_a_copy_that_has_lost_line_ends(frame: str, source: str) -> None:
+    """The exception stands behind the source line; the frame may be misspelt or lack its quotes."""
+    (found,) = read(f"{frame}\n{source} KeyError: 'x' isn't there\n")
+    assert (found.raised.exception, found.raised.message) == ("KeyError", "'x' isn't there")
+    assert (found.frames[-1].file[-4:], found.frames[-1].line) == ("a.py", 3)
+    assert found.frames[-1].source == source.strip()
+
+
+@table(
+    "source",
+    [
+        "raise ValueError('it (x) KeyError: y')",
+        "g(x)  # a KeyError: x",
+        "f('(a) KeyError: x')",
+    ],
+)
+def test_a_source_line_with_an_exception_in_it(source: str) -> None:
+    """It is code, and no copy that has lost a line's end."""
+    (found,) = read(f'  File "a.py", line 3, in f\n    {source}\nKeeperError: shut\n')
+    assert (found.raised.exception, found.raised.message) == ("KeeperError", "shut")
+    assert found.frames[-1].source == source
 
 
 def test_a_group_that_is_cut(printed: str) -> None:
