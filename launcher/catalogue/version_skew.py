@@ -64,6 +64,9 @@ NO_MODEL = re.compile(r"Engine|Config|Plugin|Accelerator|Arguments|Optimizer|Nam
 """Parts of names of classes that are no models."""
 KIND = re.compile(r"[A-Z][a-z]+\Z")
 """The last word of a class's name, which classes of one kind share."""
+METHOD = re.compile(r"(?P<class>[A-Z]\w*)\.\w+\(\)")
+DISTINCT = re.compile(r"[A-Z]\w+[A-Z]\w+|_?\w+_\w+_\w+")
+"""A name unlikely to be shared by two packages, or by unlike classes of one."""
 OF_MODEL = re.compile(r"\w+(?:Config|Tokenizer(?:Fast)?|Processor|Cache|ForCausalLM|Model)\Z")
 
 
@@ -97,11 +100,13 @@ def history_of(
         is_of_model: whether a model's code asks, which was never made for a later release.
     """
     known = _histories(SAME_NAMES.get(package, package))
+    method = METHOD.fullmatch(owner)
+    owner = method["class"] if method else owner
     keys = (f"{owner}:{name}", f"{owner}():{name}")
     exact = next((known[key] for key in keys if key in known), None)
     kin = _of_kind(known, name, owner)
     if exact or kin is None:
-        return exact or known.get(name)
+        return exact or (known.get(name) if DISTINCT.fullmatch(name) or not method else None)
     whole = known.get(name, kin)
     if whole.is_gone is kin.is_gone:
         return kin
@@ -224,7 +229,9 @@ def owner_in(match: re.Match[str]) -> str:
     if module := groups.get("module"):
         return module.partition(".")[2] or module
     function = groups.get("function") or ""
-    return f"{groups['class']}()" if function == "__init__" else groups["class"] or function
+    if not groups["class"] or not function:
+        return groups["class"] or function
+    return f"{groups['class']}{'' if function == '__init__' else '.' + function}()"
 
 
 def package_of_class(kind: str, name: str, frames: Sequence[Frame]) -> str | None:

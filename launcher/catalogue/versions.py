@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..evidence.failure_record import FailureRecord
 from .package_names import DISTRIBUTIONS, PACKAGES, pip_name
-from .version_skew import History, Skew, Wanting, came_before, history_of
+from .version_skew import METHOD, History, Skew, Wanting, came_before, history_of
 
 IMPORTED_AS = {
     name.lower().replace("-", "_"): imported for imported, name in reversed(DISTRIBUTIONS.items())
@@ -177,7 +177,8 @@ def _by_age(skew: Skew) -> str:
 
 def _is_overriding(skew: Skew) -> bool:
     """Whether a package calls a method of a class that another derives from its own."""
-    is_method = skew.owner[:1].isupper() and not skew.owner.endswith("()")
+    is_class = skew.owner[:1].isupper() and not skew.owner.endswith("()")
+    is_method = is_class or METHOD.fullmatch(skew.owner) is not None
     if not is_method or skew.wanting not in LAYERS:
         return False
     before = LAYERS[: LAYERS.index(skew.wanting) + 1]

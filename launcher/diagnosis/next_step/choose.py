@@ -39,7 +39,7 @@ from .ranks import (
 )
 from .requirement import refused_itself, refused_value, requirement
 from .script_line import called_line, script_line
-from .sharded_model import bare_model, mixed_dtypes, sharded
+from .sharded_model import bare_model, bypassed_engine, mixed_dtypes, sharded
 from .step import Case, Step, case_of
 from .surroundings import (
     driver_call,
@@ -63,6 +63,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "no-step": no_step,
         "nothing-learned": nothing_learned,
         "stopped-early": stopped_early,
+        "switch": switch,
         "cut-off": cut_off,
         "told": users_report,
         "isolated-build": isolated_build,
@@ -83,13 +84,13 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "guarded-call": guarded_call,
         "busy-rank": busy_rank,
         "bare-model": bare_model,
+        "bypassed-engine": bypassed_engine,
         "mixed-dtypes": mixed_dtypes,
         "other-modules": other_modules,
         "unequal-replicas": unequal_replicas,
         "replicas-in-threads": replicas_in_threads,
         "native": native,
         "taken-port": taken_port,
-        "switch": switch,
         "damaged-file": damaged_file,
         "runtimes-check": runtimes_check,
         "system-error": system_error,

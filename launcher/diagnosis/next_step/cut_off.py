@@ -32,10 +32,24 @@ CALLS = (
         ),
     ),
     (
+        r"\b_batch_assertion\b",
+        (
+            "Set `train_batch_size` to micro batch * accumulation * ranks, or delete it from the"
+            " DeepSpeed configuration: mostly this check fails as the three don't fit the ranks."
+        ),
+    ),
+    (
         r"load_state_dict|load_checkpoint|set_\w*state_dict|\btorch\.load\b|\bload_file\b|\bsafe_open\b",
         (
             "Compare the file with the model: loading fails mostly since names or shapes differ"
             " (another model, vocabulary or version), or since the file is damaged."
+        ),
+    ),
+    (
+        r"^[A-Za-z]:\\.*\binit_process_group",
+        (
+            'Take `backend="gloo"`, or one process (a single GPU), or run it on Linux or in WSL 2:'
+            " on Windows torch has no NCCL. Warnings of sockets there (10049) are harmless."
         ),
     ),
     (
@@ -103,5 +117,6 @@ def _meanings(frames: tuple[Frame, ...]) -> Iterator[str]:
             " two don't fit each other."
         )
     for frame in frames[: -NEAR - 1 : -1]:
-        text = f"{frame.function}: {frame.source}"
-        yield from (do for words, do in CALLS if re.search(words, text))
+        place = frame.file if "\\" in frame.file else ""
+        texts = (f"{frame.function}: {frame.source}", f"{place} {frame.source}")
+        yield from (do for words, do in CALLS if any(re.search(words, text) for text in texts))

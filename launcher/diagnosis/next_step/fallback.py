@@ -89,7 +89,8 @@ def fallback(case: Case) -> Step:
     fit = ""
     is_of_values = case.kind != "AssertionError" and not UNPACKED.search(case.message)
     is_of_values = is_of_values and re.search(r"\d", case.message) is not None
-    if len(callers) > 1 and case.kind in OF_VERSIONS and not is_of_values:
+    is_of_several = len(callers) > 1 and case.kind in OF_VERSIONS and not is_of_values
+    if is_of_several:
         named = f"{', '.join(callers[1:-1])}{' and ' if callers[2:] else ''}{callers[-1]}"
         fit = (
             f"Install {callers[0]} with the versions of {named} that its documentation or"
@@ -110,7 +111,9 @@ def fallback(case: Case) -> Step:
             f" {before if version else 'the release before'}, or the newest. "
         )
     release = "" if fit else _other_release(case)
-    return Step(f"{fit}{search if case.message else owner}. {release}{attach}.", Basis.OPEN)
+    what = search if case.message else owner
+    text = f"{what}. {fit}" if is_of_several else f"{fit}{what}. {release}"
+    return Step(f"{text}{attach}.", Basis.OPEN)
 
 
 def _other_release(case: Case) -> str:
@@ -122,7 +125,8 @@ def _other_release(case: Case) -> str:
     if case.is_users or package not in PACKAGES or OF_SYSTEM.fullmatch(case.kind):
         return ""
     if faulty and (clone := checkout_of(faulty.file)):
-        return f"Update the clone in {clone} (`git pull`): it may be mended in its newest code. "
+        where = "" if "_ray_pkg_" in clone else f" in {clone}"  # Ray's copy of it
+        return f"Update the clone{where} (`git pull`): it may be mended in its newest code. "
     return (
         f"Upgrade {package} (`pip install -U {pip_name(str(package))}`), unless it is the newest"
         " already: a fault within a package is often mended there. "

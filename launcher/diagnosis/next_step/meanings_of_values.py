@@ -186,6 +186,15 @@ MEANINGS_OF_VALUES = (
     Meaning(
         "ZeroDivisionError",
         "",
+        "See how many samples and batches this rank has (`print(len(loader))`): `{name}` is 0, so"
+        " its share is empty, as with fewer samples than ranks times batch, a filter that removed"
+        " all, or a library that left the data on another rank. If so, upgrade that, or try one"
+        " process.",
+        r"^[^/%]*(?://?|%)=?\s*\(?(?P<name>(?:[\w]+\.)*\w*(?:num_\w*(?:steps|batches|samples)|per_epoch|len\w*)\w*)(?![\w(\[])[^/%]*$",
+    ),
+    Meaning(
+        "ZeroDivisionError",
+        "",
         "`{name}` is 0 there. If it is a setting, make it larger: a number that is divided by that"
         " of the ranks (`//`) becomes 0 if it is smaller. If it counts samples or batches, the data"
         " set or loader is empty, as with fewer samples than ranks times batch and"

@@ -15,6 +15,7 @@ from ...catalogue.package_names import (
 from ...catalogue.variant import PASSED_ON
 from ...catalogue.version_skew import (
     BUILT_IN,
+    DISTINCT,
     LAZY,
     SPACES,
     SUBMODULE,
@@ -26,7 +27,7 @@ from ...catalogue.version_skew import (
 )
 from ...catalogue.versions import direction, versions_of
 from ...evidence.failure_record import Frame
-from .shown_skew import DISTINCT, shown_skew, step_of
+from .shown_skew import shown_skew, step_of
 from .step import Case, Step
 
 ATTRIBUTE_OWNERS = (

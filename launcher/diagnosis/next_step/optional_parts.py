@@ -38,6 +38,15 @@ SWITCHES = (
         Device.NPU,
     ),
     Switch(
+        re.compile(r"OptimState(?:8|4|Fp8)\w*|\b_?(?:un)?flat\w*_optim_state|optim_state_dict"),
+        re.compile(
+            r"(?P<it>(?i:\bpaged_)?\b(?i:adam\w*|lion\w*)_?(?:8|4)[-_]?bit\b|OptimState\w+)"
+        ),
+        "Take torch's own AdamW (`--optim adamw_torch`), or save without the optimizer's state"
+        " (`--save_only_model true`): the log has `{it}`, and FSDP gathers a state that is shaped"
+        " like its weights, which an 8-bit optimizer's isn't.",
+    ),
+    Switch(
         re.compile(r"size of tensor [ab] \(\d{6,}\)"),
         re.compile(r"(?i)(?P<it>\b(?:nf4|fp4|bnb[-_ ]?4bit|load_in_4bit['\"]?[=: ]+true)\b)"),
         "Load the base model in 16 bit for this, or upgrade what adds to its weights: the log has"

@@ -26,6 +26,8 @@ ALTERING = (
 """Functions that change the file system."""
 ALTERED = re.compile(rf"{ALTERING}\Z")
 ALTERS = re.compile(rf"\b{ALTERING}\(")
+REMOVES_TREE = re.compile(r"_?rmtree\w*: .*\bos\.(?:rmdir|unlink)\b")
+"""The end of the removal of a tree, whose beginning looks whether it is there."""
 VANISHED = ("FileNotFoundError", "FileExistsError", "OSError", "NotADirectoryError")
 TAKEN = re.compile(
     r"\[Errno (?:2|17|39|116)\]|No such file|File exists|Directory not empty|Stale file handle"
@@ -96,7 +98,9 @@ WAITED = "(“{line}”) while the others waited."
 
 def race_on_files(case: Case) -> Step | None:
     """A file removed or moved by one rank while another used it."""
-    if case.kind not in VANISHED or TAKEN.search(case.message) is None or not _is_ranked(case):
+    if case.kind not in VANISHED or TAKEN.search(case.message) is None:
+        return None
+    if not _is_ranked(case) and not _vanished_midway(case):
         return None
     last = case.frames[-4:]
     if not any(ALTERED.match(frame.function) or ALTERS.search(frame.source) for frame in last):
@@ -115,6 +119,12 @@ def race_on_files(case: Case) -> Step | None:
             " On the Trainer: `save_on_each_node=False` where the nodes share the output folder."
         )
     return Step(text)
+
+
+def _vanished_midway(case: Case) -> bool:
+    """Whether a folder went while `shutil.rmtree`, which had found it, was removing it."""
+    places = [f"{frame.function}: {frame.source}" for frame in case.frames[-3:]]
+    return "No such file" in case.message and any(map(REMOVES_TREE.match, places))
 
 
 def shared_cache(case: Case) -> Step | None:

@@ -13,6 +13,7 @@ from .step import Case, Step
 WRAPPERS = ("DistributedDataParallel", "DataParallel")
 TRAINS = re.compile(r"\.(?:train|fit|step|evaluate|predict)\(")
 """A call of a trainer's own loop."""
+BACKWARD = re.compile(r"\bbackward\(")
 GATHERED = ("all_gather_coalesced", "_all_gather_dtype", "get_only_unique_item")
 """Functions of DeepSpeed that gather several weights in one operation."""
 UNIQUE = re.compile(r"only one unique element|same (?:data ?)?(?:d?type)|uniform (?:\w+ )*dtype")
@@ -54,6 +55,24 @@ def bare_model(case: Case) -> Step | None:
         " model inside it. If a trainer hands it over while it saves, upgrade that (trl, the"
         " trainer's package), override its `save_model` so that `self.deepspeed` stays the engine,"
         " or use ZeRO-2, which saves without gathering."
+    )
+
+
+def bypassed_engine(case: Case) -> Step | None:
+    """A loop's own backward pass through a model of DeepSpeed's, without its engine's method."""
+    passes = [place for place, frame in enumerate(case.frames) if BACKWARD.search(frame.source)]
+    loop = next((p for p in passes if package_of_file(case.frames[p].file) is None), None)
+    if loop is None:
+        return None
+    within = case.frames[loop + 1 :]
+    is_engines = any(f.is_of("deepspeed/runtime/engine.py") for f in within)
+    if is_engines or not any(package_of_file(frame.file) == "deepspeed" for frame in within):
+        return None
+    frame = case.frames[loop]
+    return Step(
+        "Call the engine's methods, `engine.backward(loss)` and `engine.step()`, instead of"
+        f" `{frame.source}` in line {frame.line} of {frame.file}: the engine prepares there what"
+        " its hooks use in this pass. Newer DeepSpeed takes a loss's own backward, too."
     )
 
 

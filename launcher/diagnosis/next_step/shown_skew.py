@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from ...catalogue.package_names import (
     PYTHON,
     package_of_file,
@@ -12,6 +10,7 @@ from ...catalogue.package_names import (
 )
 from ...catalogue.version_skew import (
     CALLED,
+    DISTINCT,
     IMPORTED,
     OF_MODULE,
     OF_OBJECT,
@@ -27,8 +26,6 @@ from ...catalogue.versions import direction, known_direction
 from ...evidence.failure_record import Raised
 from .step import Case, Step
 
-DISTINCT = re.compile(r"[A-Z]\w+[A-Z]\w+|_?\w+_\w+_\w+")
-"""A name unlikely to be shared by two packages."""
 QUOTED = "because of the following error"
 """Text between a failed import and the quoted error."""
 
