@@ -46,6 +46,13 @@ MEANINGS = (
     ),
     Meaning(
         "KeyError",
+        r"^'(?P<wrapper>module|_orig_mod|_fsdp_wrapped_module)\.(?P<key>[\w.]+)'$",
+        "Take the names from the model inside its wrapper (DDP: `model.module`), or strip"
+        " `{wrapper}.` from them: here they are read from the wrapped model, and looked up where"
+        " they are plain, as `{key}`.",
+    ),
+    Meaning(
+        "KeyError",
         r"^(?P<key>'[\w.]+\.(?:weight|bias)')$",
         "Take the script or the option for the kind of model that the file holds, or the right"
         " file: its weights are another model's, without {key}.",
@@ -157,6 +164,13 @@ MEANINGS = (
         r"'(?P<type>\w+)' object is not (?P<what>callable|iterable|subscriptable)",
         "A `{type}` stands where the line takes something that is {what}: look where it gets its"
         " value.",
+    ),
+    Meaning(
+        "AssertionError",
+        "^$",
+        "See the condition above this line under which it gives up, and what was printed just"
+        " before: that is the reason.",
+        r"^raise AssertionError(?:\(\))?$",
     ),
     Meaning(
         "AssertionError",
