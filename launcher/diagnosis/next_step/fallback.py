@@ -72,7 +72,7 @@ TOOLS = {
 def fallback(case: Case) -> Step:
     """Names the origin, a search text, and attachments for a report."""
     package, callers, yours = _package(case), _frameworks(case), case.users_frame
-    place = PACKAGES.get(package or _package_of_message(case) or "")
+    place = PACKAGES.get(package or _package_of_message(case) or _framework(case) or "")
     place = place or (project_of_file(yours.file) if yours else "")
     device = run_of(case).device
     if package in ("torch", None) and device is Device.NPU and OF_ASCEND.search(case.message):
@@ -122,14 +122,16 @@ def _other_release(case: Case) -> str:
     # the packages below are given what those above them make
     faulty = next((f for f in outward if package_of_file(f.file) not in GROUND), None)
     package = package_of_file(faulty.file) if faulty else _package_of_message(case)
+    package = package or _framework(case)
     if case.is_users or package not in PACKAGES or OF_SYSTEM.fullmatch(case.kind):
         return ""
     if faulty and (clone := checkout_of(faulty.file)):
         where = "" if "_ray_pkg_" in clone else f" in {clone}"  # Ray's copy of it
         return f"Update the clone{where} (`git pull`): it may be mended in its newest code. "
+    clone = ", or `git pull` in a clone" if package == _framework(case) else ""
     return (
-        f"Upgrade {package} (`pip install -U {pip_name(str(package))}`), unless it is the newest"
-        " already: a fault within a package is often mended there. "
+        f"Upgrade {package} (`pip install -U {pip_name(str(package))}`{clone}), unless it is the"
+        " newest already: a fault within a package is often mended there. "
     )
 
 
@@ -137,6 +139,12 @@ def _package_of_message(case: Case) -> str | None:
     """The package of a class or function in the message, if no frame is known."""
     names = () if case.frames else re.findall(r"(?<![\w.])[A-Z]\w*[a-z][A-Z]\w*", case.message)
     return next(filter(None, map(package_of_name, names)), None)
+
+
+def _framework(case: Case) -> str | None:
+    """The framework of the run, if no frame is known, without those common to most runs."""
+    row = None if case.frames else run_of(case).framework
+    return row.packages[0] if row and row.packages[0] not in STEADY else None
 
 
 def _is_of_releases(case: Case) -> bool:
@@ -166,6 +174,8 @@ def _owner(case: Case, package: str | None) -> str:
         return f"The line that failed is in {package}"
     if of_message := _package_of_message(case):
         return f"The message is about {of_message}"
+    if framework := _framework(case):
+        return f"The run is {framework}'s, and the log doesn't show whose line failed"
     if case.frame is not None:
         return f"It failed in line {case.frame.line} of {case.frame.file}"
     return "The log doesn't show whose line failed"
