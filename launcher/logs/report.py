@@ -247,7 +247,7 @@ def _failure_document(failure: Failure, judgement: Judgement) -> Mapping[str, An
     else:
         explanation = {
             "id": entry.id,
-            "title": entry.title,
+            "title": entry.subject_of(record),
             "class": entry.kind.value,
             "why": _reason_of(entry, record),
             "sources": list(entry.sources),
