@@ -30,6 +30,7 @@ from ..report.explain_failure import (
     user_frame,
     where_texts,
 )
+from ..report.raise_condition import condition_texts
 from ..system.redaction import redacted
 from ..system.terminal import Row
 from .attempts import Evidence
@@ -84,6 +85,7 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
     if entry is not None and root.finding.role is Role.CASCADE and is_of_another(entry, record):
         result.append(("note", _missing_ranks(judgement)))
     result += [("where", text) for text in where_texts(record, spots)]
+    result += [("since", text) for text in condition_texts(record) if entry is None]
     result += [("seen", text) for text in _seen(root.evidence)]
     result += [("before", _quoted(line)) for line in output_before(record)]
     if entry is not None and entry.kind is Kind.MEMORY:

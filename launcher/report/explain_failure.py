@@ -23,6 +23,7 @@ from ..evidence.failure_record import HANG, FailureRecord, Frame, ToldBy, death_
 from ..planning.budget import gib
 from ..system.redaction import redacted
 from ..system.terminal import Row
+from .raise_condition import condition_texts
 
 LONGEST = 240
 """Characters of an exception's message that are shown; the traceback has all."""
@@ -116,6 +117,7 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path, *, whole: bool = False) ->
     record = diagnosis.root.record
     rows = raised_rows(record) + (mistyped_rows(record) or next_step_rows(record))
     rows += [("where", text) for text in where_texts(record, ())]
+    rows += [("since", text) for text in condition_texts(record)]
     others = [finding.record for finding in diagnosis.findings[1:]]
     if others and whole:
         later = [
