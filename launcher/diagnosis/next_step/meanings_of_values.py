@@ -91,13 +91,6 @@ MEANINGS_OF_VALUES = (
         " samples are whole, the ids were cast: keep them as `torch.long`.",
     ),
     Meaning(
-        "FileNotFoundError",
-        r"'(?P<path>[^']+)'$",
-        "Let only rank 0 remove {path}, and the others wait at a barrier, if several ranks come to"
-        " this line: the first has removed it, so that the others don't find it.",
-        r"\brmtree\(",
-    ),
-    Meaning(
         "KeyError",
         r"^(?P<key>'(?:exp_avg|exp_avg_sq|max_exp_avg_sq|momentum_buffer)')$",
         "Train in bf16, begin with a smaller loss scale (Megatron: `--initial-loss-scale 65536`),"
