@@ -55,6 +55,7 @@ from .without_exception import (
     nothing_learned,
     stopped_early,
 )
+from .worked_before import worked_before
 
 Rule = Callable[[Case], Step | None]
 RULES: Mapping[str, Rule] = MappingProxyType(
@@ -63,6 +64,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "no-step": no_step,
         "nothing-learned": nothing_learned,
         "stopped-early": stopped_early,
+        "worked-before": worked_before,
         "switch": switch,
         "cut-off": cut_off,
         "told": users_report,
@@ -133,7 +135,7 @@ SURER: tuple[str, ...] = (
 SUREST: tuple[str, ...] = (
     *("other-modules", "refused-itself", "own-address", "hidden-devices", "bare-model", "switch"),
     *("many-launchers", "shadowed", "one-device", "no-operator", "misspelt-option"),
-    "unequal-replicas",
+    *("unequal-replicas", "worked-before"),
 )
 """Rules more specific than any entry."""
 

@@ -19,7 +19,7 @@ from ...catalogue.versions import versions_of
 from ...evidence.failure_record import Frame
 from .bare_assertion import is_bare, unmet_by
 from .instruction import FOR_DEVELOPERS, sentences
-from .misfit import ARGUMENT, ATTRIBUTE, PLAIN
+from .misfit import ATTRIBUTE, PLAIN
 from .script_line import is_check
 from .step import Basis, Case, Step, run_of
 
@@ -30,6 +30,14 @@ STEADY = {
 """Packages on most call stacks, compatible in many versions."""
 GROUND = {"torch", "torch_npu", "numpy", "pyarrow", "pydantic", "pydantic_core", "ray", "triton"}
 """Packages that others build on, whose error is mostly about what those hand over."""
+DISPATCHING = (
+    "_wrapped_call_impl",
+    "_call_impl",
+    "wrapped_fn",
+    "wrapper",
+    "decorate_context",
+)
+"""Functions that only call others: as the last frame, the log lacks the one that raised."""
 OF_SYSTEM = re.compile(r"(?:OS|IO|FileNotFound|Permission|\w*Process|Connection\w*|Timeout)Error|")
 """Exceptions of the machine's, and of a child's end."""
 OF_VERSIONS = {
@@ -123,7 +131,8 @@ def _other_release(case: Case) -> str:
     faulty = next((f for f in outward if package_of_file(f.file) not in GROUND), None)
     package = package_of_file(faulty.file) if faulty else _package_of_message(case)
     package = package or _framework(case)
-    if case.is_users or package not in PACKAGES or OF_SYSTEM.fullmatch(case.kind):
+    is_cut = bool(case.frames) and case.frames[-1].function in DISPATCHING
+    if case.is_users or is_cut or package not in PACKAGES or OF_SYSTEM.fullmatch(case.kind):
         return ""
     if faulty and (clone := checkout_of(faulty.file)):
         where = "" if "_ray_pkg_" in clone else f" in {clone}"  # Ray's copy of it
@@ -149,9 +158,7 @@ def _framework(case: Case) -> str | None:
 
 def _is_of_releases(case: Case) -> bool:
     """Whether a message alone, without a traceback, speaks of code that doesn't fit a package."""
-    lacks, called = ATTRIBUTE.match(case.message), ARGUMENT.search(case.message)
-    if called is not None and called["function"]:
-        return "__init__" in called["function"] or "." in called["function"]
+    lacks = ATTRIBUTE.match(case.message)
     return lacks is not None and lacks["type"] not in PLAIN
 
 
@@ -170,6 +177,8 @@ def _owner(case: Case, package: str | None) -> str:
     """Describes the owner of the failed line."""
     if not case.kind:
         return "The log shows no exception"
+    if case.frames and case.frames[-1].function in DISPATCHING:
+        return "The log lacks the frame that raised, which is called there"
     if package:
         return f"The line that failed is in {package}"
     if of_message := _package_of_message(case):

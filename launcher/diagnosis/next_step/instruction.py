@@ -64,7 +64,7 @@ FOR_DEVELOPERS = re.compile(
         (
             r"report (?:this|a|an|the)|raise an issue|on github|github\.com/\S+/issues|contact",
             r"(?:file|open|submit) (?:an?|this) (?:issue|bug|ticket)",
-            r"TORCH_USE_CUDA_DSA|CUDA_LAUNCH_BLOCKING|TORCH(?:DYNAMO)?_(?:LOGS|VERBOSE)|NCCL_DEBUG",
+            r"\b(?:raw_)?mutable_data\(|TORCH_USE_CUDA_DSA|CUDA_LAUNCH_BLOCKING|TORCH(?:DYNAMO)?_(?:LOGS|VERBOSE)|NCCL_DEBUG",
             r"detect_anomaly|HYDRA_FULL_ERROR|might be asynchronously",
             r"if you are a Facebook employee",
             r"more information|for (?:details|debugging)|to debug",

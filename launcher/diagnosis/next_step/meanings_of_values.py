@@ -91,6 +91,34 @@ MEANINGS_OF_VALUES = (
         " samples are whole, the ids were cast: keep them as `torch.long`.",
     ),
     Meaning(
+        "FrozenInstanceError",
+        r"cannot assign to field '?(?P<name>\w+)",
+        "Install the versions that the script's requirements name, or give `{name}` its value"
+        " before these arguments are made: in the installed version they can't be changed"
+        " afterwards, and the code above this line does.",
+    ),
+    Meaning(
+        "ValueError",
+        r"^(?P<value>'[^']+'|\d+) is not a valid (?P<type>[A-Z]\w+)$",
+        "Update the code or package that has `{type}`, or give one of the values that"
+        " `list({type})` shows: what asks for {value} is of another version, or it's misspelt.",
+    ),
+    Meaning(
+        "EOFError",
+        r"^Ran out of input$",
+        "Delete the file that is loaded there and get or save it anew: it is empty or cut. With"
+        " several ranks another may still be writing it: let one rank fetch or save it, and the"
+        " others wait (`torch.distributed.barrier()`).",
+    ),
+    Meaning(
+        "RuntimeError",
+        r"(?:cat|stack)\w*\(?\)?: ?expected a non-empty (?:list|TensorList)"
+        r"|expects a non-empty TensorList",
+        "Print what is collected there: the list of tensors is empty, so that nothing was made of"
+        " this batch: an empty prompt (see what the chat template makes of the first sample), no"
+        " image, no sample, or a rank without data.",
+    ),
+    Meaning(
         "KeyError",
         r"^(?P<key>'(?:exp_avg|exp_avg_sq|max_exp_avg_sq|momentum_buffer)')$",
         "Train in bf16, begin with a smaller loss scale (Megatron: `--initial-loss-scale 65536`),"

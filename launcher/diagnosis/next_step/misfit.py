@@ -95,10 +95,14 @@ def _of_model_code(case: Case) -> Step | None:
     is_configuration = frame is not None and "/configuration_" in frame.file
     if frame is None or package_of_file(frame.file) != MODEL_CODE or not is_configuration:
         return None
+    return _of_model(f"reads {case.message} of its configuration")
+
+
+def _of_model(does: str) -> Step:
     return Step(
         "Install the transformers that the model's card or its `config.json`"
-        " (`transformers_version`) names, or take the model's newest files: its own code reads"
-        f" {case.message}, and other releases make the configuration without it, too."
+        " (`transformers_version`) names, or take the model's newest files: its own code"
+        f" {does}, which isn't there with the installed release."
     )
 
 
@@ -164,8 +168,10 @@ def _of_object(case: Case) -> Step | None:
     if owner is not None and owner not in match["type"].lower():
         others = [caller for caller in callers if caller not in (owner, "torch")]
         return _of_owner(case, owner, name, others[0] if others else "")
-    if not _is_library(case) or callers[0] == MODEL_CODE:
+    if not _is_library(case):
         return None
+    if callers[0] == MODEL_CODE:
+        return None if name in BUILT_IN else _of_model(f"uses `{name}` of `{match['type']}`")
     wanting = callers[0]
     by_name = [package for package in owners_of(name) if package != wanting]
     by_name = [package for package in by_name if package in callers] or by_name
@@ -247,12 +253,19 @@ def _of_owner(case: Case, owner: str, name: str, other: str) -> Step:
 def _of_call(case: Case) -> Step | None:
     """A package's code calls a function with arguments that it doesn't accept."""
     match = ARGUMENT.search(case.message)
-    if match is None or not _is_library(case):
+    if match is None or (case.frames and not _is_library(case)):
         return None
     function = match["function"] or match["counted"]
     name = f"`{match['name']}`" if match["name"] else "another number of arguments than it takes"
     how = f"without {name}, which it requires" if "missing" in case.message else f"with {name}"
     how += ", which it doesn't take" if match["name"] and "missing" not in case.message else ""
+    if not case.frames:
+        what = "the class" if function == "__init__" else f"`{function}`"
+        return Step(
+            f"Upgrade what has {what}, or take both it and what calls it in the versions that the"
+            f" project's requirements name: it is called {how}, so that one is older than the"
+            " other. If it is the project's own, change its parameters."
+        )
     wanting = _callers(case)[0]
     version = versions_of(case.record).get(wanting)
     if "missing" in case.message and package_of_name(function.partition(".")[0]) == wanting:

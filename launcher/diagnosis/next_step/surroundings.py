@@ -30,6 +30,8 @@ STATED = re.compile(
     r"(?:tcp://)?(?P<given>localhost|127(?:\.\d+){3}|0\.0\.0\.0)\b(?::\d+)?",
     re.IGNORECASE,
 )
+NUMBERED = re.compile(r"(?<=network address of \()\d{1,3}(?=, \d+\))|\b0\.0\.0\.[1-9]\d*\b")
+"""A host that is a mere number."""
 UNRESOLVED = re.compile(r"network addresses of \((?P<name>[^,()]*), \d+\) cannot be retrieved")
 NAMED = re.compile(r"[\w.:%-]+")
 """A host's name or address."""
@@ -115,6 +117,12 @@ def local_address(case: Case) -> Step | None:
     unresolved = UNRESOLVED.search(messages) or UNRESOLVED.search(case.around)
     if unresolved is not None and not NAMED.fullmatch(unresolved["name"]):
         return Step(_no_address(unresolved["name"]))
+    if (number := NUMBERED.search(messages)) is not None:
+        return Step(
+            "Give node 0's IP address (`--master_addr`, `--rdzv-endpoint`; 127.0.0.1 on one node):"
+            f" {number[0]} is no host's. A host's name that is a mere number is taken for an"
+            " address within 0.0.0.0/8, where nobody answers."
+        )
     tried = [*REACHED.finditer(messages)]
     is_meeting = MEETS.search(messages) is not None
     is_waiting = TIMEOUT.search(messages) is not None and OF_WAITING.search(messages) is not None
