@@ -93,7 +93,8 @@ NAME = re.compile(r"(?<=[-|] )\w+ (?=[-|] )")
 """A logger's name between dashes."""
 SPOKEN = re.compile(
     rf"(?<![A-Za-z0-9_.])(?!Conda)(?P<kind>{NAMED})(?:[`'\"*]*: ?(?P<message>.*)"
-    r"|\((?P<quote>['\"])(?P<shown>.*)(?P=quote),?\).*|[`'\"*.,!?)\]]*)$"
+    r"|\((?P<quote>['\"])(?P<shown>.*)(?P=quote),?\).*"
+    r"|[`'\"*]* \((?P<within>[^()]*[a-z]{2} [^()]*)\)[.,!?]*|[`'\"*.,!?)\]]*)$"
 )
 """An exception mentioned in a sentence: its name with a message, as a value, or at the end."""
 OF_CODE = re.compile(
@@ -101,7 +102,7 @@ OF_CODE = re.compile(
 )
 """Text before an exception's name in source code, data or a test report."""
 HAPPENS = re.compile(
-    r"\b(?:fail(?:s|ed|ing|ure)?|errors?|exceptions?|raises|raised|throws|threw|crash\w*|got|gets?"
+    r"\b(?:fail(?:s|ed|ing|ure)?|errors?|exceptions?|raise|raises|raised|throws|threw|crash\w*|got|gets?"
     r"|getting|see|seeing|hits?|encounter\w*|receiv\w*|occur\w*|stop(?:s|ped)|dies|died|abort\w*|exits"
     r"|exited|caused|shows|says|lead(?:s|ing)? to|led to|result(?:s|ed) in"
     r"|runs? into|ran into|facing|faced)\b"
@@ -186,12 +187,17 @@ def stated_exception(text: str) -> BareException | None:
     return _spoken(text)
 
 
+def message_of(spoken: re.Match[str]) -> str:
+    """The message beside an exception's name in a sentence; empty if there is none."""
+    return spoken["message"] or spoken["shown"] or spoken["within"] or ""
+
+
 def _spoken(text: str) -> BareException | None:
     """The exception in a sentence, unless handled, in a warning, or in code."""
     match = SPOKEN.search(text, 0, LONGEST_LINE)
     if match is None:
         return None
-    header, message = text[: match.start()], match["message"] or match["shown"] or ""
+    header, message = text[: match.start()], message_of(match)
     if MILD.search(header) or OF_CODE.search(header) or HANDLED.search(header):
         return None
     is_logged = header[:1] == "[" and SEVERE.search(header) is None

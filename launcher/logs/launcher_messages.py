@@ -36,6 +36,7 @@ ENDS = (
     r"ChildFailedError: *(?:$|[\n\r])",
     r"Root Cause \(first observed failure\)",
     r"\] exits with return code = -?[1-9]",
+    r":sigkill_handler\] Killing subprocess \d",  # DeepSpeed
     r"failed \(exitcode: ",
     r"\[safe-launch\] attempt \d+:? failed",
     r"DUE TO JOB REQUEUE",
@@ -161,6 +162,7 @@ IN_WORDS = re.compile(
     r"|(?:^\W*|\b(?:die[sd]|kill(?:s|ed)|ended|terminated|crash\w*|exit(?:s|ed)|got|gets?|received"
     r"|fail(?:s|ed)|abort\w*|gives|raises|causes|throws)\b[^.;,]{0,60}\b|\d[,:]? \(?"
     r"|\b(?:by|with|via|an?|worker|process) )(?P<name>SIG(?:KILL|SEGV|BUS|ILL|FPE|HUP))\b"
+    r"|\b(?P<fault>segmentation fault|bus error)\b"
     r"|\b(?P<named>SIG(?:KILL|SEGV|BUS|ILL|FPE))\)? (?:received|errors?|crash\w*|faults?|signal|in"
     r"|when|at|during|after|on)\b",
     re.IGNORECASE,
@@ -203,7 +205,8 @@ def exit_in_words(number: int, text: str) -> Death | None:
     if code > 0:
         return Death(number, None, code, None)
     name = (match["name"] or match["named"] or "").upper()
-    deadly = -code or int(match["signal"] or signal.Signals[name])
+    fault = DIED.get((match["fault"] or "").capitalize())
+    deadly = -code or fault or int(match["signal"] or signal.Signals[name])
     return Death(number, None, 128 + deadly, deadly)
 
 

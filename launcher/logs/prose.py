@@ -21,6 +21,7 @@ from .exception_lines import (
     PROSE,
     SPOKEN,
     UNTYPED,
+    message_of,
 )
 from .judgement import Failure
 from .known_messages import by_message
@@ -58,6 +59,7 @@ ALONE = re.compile(r"(?: \(.*\))?[\s.!]*")
 TITLE = "# "
 OF_TITLE = re.compile(r"# |(?:# )?(?:[\w.-]+ ){1,5}")
 """Words in a title before an exception's name."""
+RAISES = re.compile(r"\b[Rr]aise(?=(?: an?| the)? $)")
 NEAR = 80
 """Characters before a message in which a word reports it."""
 NO_NUMBER = re.compile(
@@ -115,8 +117,8 @@ def in_prose(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterator[Fa
         )
         for line, look in looks:
             if (finding := look(line, catalogue)) is not None:
-                said = finding.record.message[:SHORTEST]
-                shown = next((one for one in lines if said and said in one.text), line)
+                begun = finding.record.message[:SHORTEST]
+                shown = next((one for one in lines if begun and begun in one.text), line)
                 place = (shown.number, shown.text.strip())
                 evidence = Evidence(finding.record, file, (place,), is_spoken=True)
                 yield in_context(Failure(finding, evidence), reading)
@@ -192,21 +194,23 @@ def _known(line: Written, catalogue: Sequence[KnownFailure]) -> Finding | None:
 def _typed(line: Written, catalogue: Sequence[KnownFailure]) -> Finding | None:
     """The exception that a sentence names, or whose message it has."""
     spoken = SPOKEN.search(line.text)
-    if spoken and (said := spoken["message"] or spoken["shown"]):
+    if spoken and (message := message_of(spoken)):
         before = line.text[: spoken.start()]
+        if spoken["message"]:  # code would have a bracket
+            before = RAISES.sub(r"\g<0>s", before)
         is_title = OF_TITLE.fullmatch(before) and not OF_CODE.search(before)
         is_other = spoken["kind"].rpartition(".")[2] in CHILD
         if is_other or not (is_title or _reports(before)):
             return None
-        return _finding(line, spoken["kind"], said, catalogue)
+        return _finding(line, spoken["kind"], message, catalogue)
     for pattern, kinds in ((ANY_OF_PYTHON, _KINDS), (ANY_UNTYPED, tuple(UNTYPED.values()))):
         match = pattern.search(line.text)
         is_alone = match and not match.start() and ALONE.fullmatch(line.text, match.end())
         if match and (is_alone or _reports(line.text[: match.start()])):
             kind = kinds[(match.lastindex or 1) - 1]
-            said = line.text[match.start() :]
-            end = ENDS.search(said)
-            return _finding(line, kind, said[: end.start()] if end else said, catalogue)
+            message = line.text[match.start() :]
+            end = ENDS.search(message)
+            return _finding(line, kind, message[: end.start()] if end else message, catalogue)
     return None
 
 

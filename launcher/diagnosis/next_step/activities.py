@@ -56,6 +56,12 @@ ACTIVITIES = (
     NCCL,
     EXITS,
     _activity(
+        r"(?i)\bserver is not (?:up|ready)(?: yet)?\b|\bwaiting for (?:\w+ ){0,3}server\b",
+        "while it waits for a server",
+        "start that server first, on devices of its own (TRL: `trl vllm-serve --model MODEL`), and"
+        " see in its log whether it is up, and under which address.",
+    ),
+    _activity(
         r"^Exception ignored in: ",
         "as Python removes its objects",
         "see what still runs (`ps`). Python goes on after an exception in `__del__` or at its exit,"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from .activities import activity_in
 from .step import Basis, Case, Step
 
-ENDS_ITSELF = r"(?:ends?|exits?|dies?|stops?|crash(?:es)?|aborts?|quits?)"
+ENDS_ITSELF = r"(?:ends?|exits?|dies?|stops?|crash(?:es|ed)?|aborts?|quits?)"
 ENDED = re.compile(
     r"\b(?:then|and|until)\b[^.]{0,40}\b(?:process(?:es)?|job|run|training|pods?|ranks?|it"
     rf"|everything)\b[^.]{{0,20}}\b{ENDS_ITSELF}\b"
-    rf"|\b{ENDS_ITSELF}(?: \w+)? (?:at once|immediately|silently|right away|there|here"
+    rf"|\b{ENDS_ITSELF}(?: \w+)? (?:at once|immediately|silently|right away|soon|there|here"
     r"|without (?:an? )?(?:error|message|output|traceback))\b"
     r"|\bjust (?:ends|exits|dies|stops|quits)\b|自动退出|直接(?:退出|中断)|闪退",
     re.IGNORECASE,
@@ -143,7 +143,8 @@ def users_report(case: Case) -> Step | None:
     """What to look at first, by what somebody reports on a run without an error."""
     if case.record.exception or not (complaint := complaint_in(case.message)):
         return None
-    activity = activity_in(case.record.log_tail) if complaint.words is STANDS else None
+    is_at_end = complaint.words in (STANDS, ENDED)
+    activity = activity_in(case.record.log_tail) if is_at_end else None
     if activity and activity.advice:
         tried = f"{activity.advice[0].upper()}{activity.advice[1:]}"
         return Step(f"{tried} The log ends {activity.words}. {complaint.do}")

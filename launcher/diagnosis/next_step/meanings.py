@@ -89,11 +89,6 @@ MEANINGS = (
         " often empty. Print its length.",
     ),
     Meaning(
-        "ZeroDivisionError",
-        "",
-        "What is divided by is 0: mostly the length of an empty data set or loader.",
-    ),
-    Meaning(
         "UnboundLocalError|NameError",
         r"'(?P<name>\w+)'",
         "`{name}` has no value here: it is set in another branch, misspelt, or not imported.",

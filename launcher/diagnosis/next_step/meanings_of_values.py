@@ -223,6 +223,13 @@ MEANINGS_OF_VALUES = (
         rf"^[^/%]*(?://?|%)=?\s*\(?(?P<name>{NAME}(?:\([\w.]*\))?)(?![\w(\[])[^/%]*$",
     ),
     Meaning(
+        "ZeroDivisionError",
+        "",
+        "Use fewer ranks or more data, if what is divided by counts samples or batches: this rank"
+        " has none, as with fewer samples than ranks times batch and `drop_last=True`. If it is a"
+        " setting, make it larger.",
+    ),
+    Meaning(
         "AssertionError",
         "",
         "Start it on {number} GPUs ({number} ranks): the script wants `{name}` to be {number}. Or"

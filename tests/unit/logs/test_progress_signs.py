@@ -18,6 +18,7 @@ ENDS = {
     "a checkpoint": "Saving model checkpoint to output/checkpoint-500",
     "an evaluation": "***** Running Evaluation *****",
     "exits": "[rank0]: process group has NOT been destroyed before we destruct ProcessGroupNCCL.",
+    "a server": "INFO:trl.extras.vllm_client:Server is not up yet. Retrying in 2.0 seconds...",
     "objects": "Exception ignored in: <function DeepSpeedEngine.__del__ at 0x7f241b4fe830>",
     "the first": "  0%|          | 0/1000 [00:00<?, ?it/s]",
 }
