@@ -50,6 +50,11 @@ WORDS_OF = re.compile(r"[A-Za-z]{2,}\W+[A-Za-z]{2,}|[\u4e00-\u9fff]{4}")
 """Words of a message, not only numbers."""
 DRAWN = re.compile(r"^[\W_]*$|^\W*```\w*$")
 """Rules, and the marks around code."""
+WRITER = re.compile(
+    r"\bI(?:'m|'ve)?(?= [a-z]+\b(?![/.]))|\b(?:[Mm]y|[Aa]nyone|[Tt]hanks|[Hh]ello)\b"
+    r"|[?\uff1f]\W*$|[\u4e00-\u9fff]{4}|^There (?:is|are) "
+)
+"""Words of a person, not of a program."""
 MOST_ANNOUNCED = 12
 """Maximum lines from an announced message to the end of the text."""
 
@@ -62,6 +67,11 @@ def told(lines: Sequence[Written]) -> tuple[Written | None, Sequence[Written]]:
     if any(STEP.search(line.text) for line in lines):
         return None, ()
     return _announced(lines), tuple(_within(lines[-MOST_ANNOUNCED:]))
+
+
+def is_persons(line: str) -> bool:
+    """Whether a person wrote a line, and no program."""
+    return WRITER.search(line) is not None and LOGGED.search(line) is None
 
 
 def is_of_failure(line: str) -> bool:

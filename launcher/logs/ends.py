@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ..catalogue.entry import Role
 from ..diagnosis.next_step.activities import EXITS
-from .announced import GOES_WELL, OF_PERSON
+from .announced import GOES_WELL, OF_PERSON, is_persons
 from .attempts import ENOUGH, SURVIVED, Reading
 from .complaints import most_telling
 from .exception_lines import HANDLED, MILD, SEVERE
 from .judgement import BreakOff, Failure
-from .progress_signs import IS_PROGRESS, last_activity, reported_end
+from .mere_warnings import is_harmless
+from .progress_signs import IS_PROGRESS, Written, last_activity, reported_end
 
 PEER_LEFT = re.compile(r"[Cc]onnection (?:closed|reset) by (?:remote )?peer")
 """Messages of a rank whose peer has ended."""
@@ -22,8 +24,7 @@ AROUND = 5
 NO_COMPLAINT = re.compile(
     rf"(?-i:{MILD.pattern}|{HANDLED.pattern})|{OF_PERSON}|[:?]\s*$|{GOES_WELL.pattern}"
     r"|\b(?:fall(?:ing|s)? ?back|retry|using (?:\S+ instead|default|cpu|cuda)|attempt)\b"
-    r"|\bwith (?:the|this|an?) error\b|\berrors?(?: rate)?\W{1,2}\d|%"
-    r"|\bUnable to register\b",
+    r"|\bwith (?:the|this|an?) error\b|\berrors?(?: rate)?\W{1,2}\d|%",
     re.IGNORECASE,
 )
 """Signs of a person's sentence, of what a program does about it, of a rate or of nothing wrong."""
@@ -81,16 +82,22 @@ def broken_off(reading: Reading) -> BreakOff:
     complaints = [
         line
         for line in reading.complaints
-        if (line.file, line.number) in ends and not NO_COMPLAINT.search(line.text)
+        if (line.file, line.number) in ends
+        and not (NO_COMPLAINT.search(line.text) or is_harmless(line.text))
     ]
     is_explained = goes_on or errors or activity is not None
     return BreakOff(
         errors[-1] if errors else None,
-        tuple(lines[-1] for lines in reading.last_lines.values() if lines),
+        tuple(_last(lines) for lines in reading.last_lines.values() if lines),
         goes_on,
         most_telling(complaints) if complaints and not is_explained else None,
         activity,
     )
+
+
+def _last(lines: Sequence[Written]) -> Written:
+    """The last line of a program, or of a text that has only a person's."""
+    return next((line for line in reversed(lines) if not is_persons(line.text)), lines[-1])
 
 
 def is_open(reading: Reading, file: str, number: float) -> bool:

@@ -17,7 +17,7 @@ from ..evidence.failure_record import FailureRecord, Raised, ToldBy, death_text
 from ..report.explain_failure import short, user_frame, without_traceback
 from ..system.redaction import redacted
 from .complaints import most_telling
-from .judgement import BreakOff, Judgement, Verdict
+from .judgement import Judgement, Verdict
 from .progress_signs import TRAINING
 
 MOST = 160
@@ -29,6 +29,7 @@ LAST_ERROR = re.compile(r"Last error:\s*(\S.*)")
 """NCCL's reason at the end of a multi-line message (NCCLUtils.cpp)."""
 OF_MODULE = re.compile(r"Error while finding module specification for '[^']*' \(\w+: (.*?)\)")
 """The reason in a message of `python -m` (runpy)."""
+WARNED = "no failure: the log has a warning only"
 
 
 def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
@@ -41,16 +42,19 @@ def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
     if judgement.verdict is Verdict.UNKNOWN:
         return "failed, but these logs don't show why; look at the workers' own"
     if judgement.verdict is Verdict.UNFINISHED:
-        return _unfinished(judgement.break_off)
+        return _unfinished(judgement)
     return "no failure: the training finished"
 
 
-def _unfinished(break_off: BreakOff | None) -> str:
+def _unfinished(judgement: Judgement) -> str:
     """The headline of an incomplete log."""
+    break_off = judgement.break_off
     if break_off is not None and break_off.complaint is not None:
         said = _fitted(redacted(break_off.complaint.text.strip()))
         return f"unfinished, with a complaint near the end: {said}"
     activity = None if break_off is None or break_off.error is not None else break_off.activity
+    if activity is None and judgement.warned is not None and judgement.warned.is_all:
+        return WARNED
     if activity is None:
         return "unfinished: the log stops before the training's end"
     state = "no failure so far" if activity in (TRAINING, EXITS) else "unfinished"

@@ -10,6 +10,7 @@ from ..catalogue.entry import Finding, Role
 from ..diagnosis.next_step.activities import Activity
 from ..evidence.failure_record import death_text
 from .attempts import Evidence
+from .mere_warnings import Warned
 from .progress_signs import Written
 
 LAST_WORDS, WHAT = "terminate called", "what()"
@@ -68,6 +69,7 @@ class Judgement:
         complaints: without an exception, the last lines that may name the cause.
         suspect: an earlier error that may be the cause, if the root cause is only a consequence or
             a stop, or has no message; of a healthy run, an error after its end.
+        warned: without a failure, the warning that the logs are about.
     """
 
     attempt: int
@@ -76,6 +78,7 @@ class Judgement:
     break_off: BreakOff | None = None
     complaints: tuple[Written, ...] = ()
     suspect: Finding | None = None
+    warned: Warned | None = None
 
     @property
     def root(self) -> Failure | None:

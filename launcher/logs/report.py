@@ -35,7 +35,7 @@ from ..system.redaction import redacted
 from ..system.terminal import Row
 from .attempts import Evidence
 from .complaints import most_telling, output_before
-from .headline import headline
+from .headline import WARNED, headline
 from .judgement import BreakOff, Failure, Judgement, Verdict, name_of
 from .progress_signs import Written
 
@@ -63,11 +63,18 @@ NEXT = (
     "ranks' and the launcher's, or ask the scheduler (sacct, kubectl describe) and the node (dmesg)"
 )
 
+WHOLE_LOG = (
+    "if the run has ended or stands still, other lines have the reason: diagnose the whole logs of"
+    " all ranks"
+)
+
 
 def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
     """Rows below the headline: the advice, the evidence, alternatives, reasons, the basis."""
     if judgement.break_off is not None:
-        return _break_off_rows(judgement.break_off)
+        if headline(judgement) == WARNED:
+            return [*_warned_rows(judgement), ("next", WHOLE_LOG)]
+        return [*_warned_rows(judgement), *_break_off_rows(judgement.break_off)]
     root = judgement.root
     complaints: list[Row] = [("said", _line(line)) for line in judgement.complaints]
     if judgement.verdict is Verdict.HEALTHY and judgement.suspect is not None:
@@ -75,7 +82,7 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
         return [("note", f"it failed only after its end, which changes no weights: {error}")]
     if root is None:
         is_failed = judgement.verdict is Verdict.UNKNOWN
-        return complaints or ([("do", ABOVE)] if is_failed else [])
+        return complaints or ([("do", ABOVE)] if is_failed else _warned_rows(judgement))
     record, entry = root.finding.record, root.finding.entry
     advice = _advice_on_failure(root, judgement)
     result = step_rows(advice)
@@ -145,6 +152,14 @@ def diagnosis_document(
         ],
         "notes": list(notes),
     }
+
+
+def _warned_rows(judgement: Judgement) -> list[Row]:
+    """The row on a warning that is no failure."""
+    if (warned := judgement.warned) is None:
+        return []
+    said = shortened(redacted(" ".join(warned.said.split())), LONGEST_QUOTED)
+    return [("note", f"“{said}”: {warned.means}")]
 
 
 def _break_off_rows(break_off: BreakOff) -> list[Row]:

@@ -23,6 +23,7 @@ from .exception_lines import SEVERE
 from .interleaved import with_interleaved
 from .judgement import Failure, Judgement, Verdict, without_aborts, without_copies
 from .launcher_messages import is_of_another
+from .mere_warnings import warned
 from .progress_signs import STEP, TRAINING
 from .prose import in_prose
 from .without_exception import (
@@ -92,8 +93,9 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
     is_after = error is None or is_after_end(Failure(finding_of(error.record, ()), error), reading)
     if reading.ends and is_after:
         suspect = None if error is None else finding_of(error.record, ())
-        return Judgement(attempt, Verdict.HEALTHY, suspect=suspect)
-    return Judgement(attempt, Verdict.UNFINISHED, break_off=break_off)
+        return Judgement(attempt, Verdict.HEALTHY, suspect=suspect, warned=warned(reading))
+    about = None if break_off.error or break_off.complaint else warned(reading)
+    return Judgement(attempt, Verdict.UNFINISHED, break_off=break_off, warned=about)
 
 
 def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failure]:
