@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
 
@@ -109,7 +110,7 @@ KNOWN = (
         is_everywhere=True,
     ),
 )
-"""Lines that look like failures and are none, what people ask about first."""
+"""Lines that look like failures and are none."""
 OF_ITSELF = (
     _kind(
         r"\b\w*DeprecationWarning: |\bFutureWarning: ", "it announces a change in a later release."
@@ -177,7 +178,7 @@ def is_harmless(text: str) -> bool:
 def warned(reading: Reading) -> Warned | None:
     """The warning that a text without a failure is about, if it has no other complaint.
 
-    Of several, the one that people ask about first.
+    Of several, a known one, the most frequent.
     """
     texts = [line.text for line in chain.from_iterable(reading.last_lines.values())]
     has_raised = any(event.record.exception for event in reading.events)
@@ -199,8 +200,10 @@ def warned(reading: Reading) -> Warned | None:
     programs = [text for text in others if text not in persons and not STEP.search(text)]
     if not found or is_bad or any(map(complains, programs)):
         return None
-    kind, match = min(found, key=lambda each: (*KNOWN, *OF_ITSELF).index(each[0]))
-    is_asked = kind in KNOWN and not kind.is_everywhere
+    known = [each for each in found if each[0] in KNOWN and not each[0].is_everywhere]
+    often = Counter(kind for kind, _ in known or found)
+    kind, match = max(known or found, key=lambda each: often[each[0]])
+    is_asked = bool(known)
     is_all = _is_whole(reading) and not any(map(DOUBTED.search, others))
     is_all &= not any(map(STEP.search, others))
     is_all &= all(COMMAND.match(text) or DRAWN.match(text) for text in programs)

@@ -33,7 +33,8 @@ GATES = "gate.py:9: UserWarning: gates are painted in the default colour\n"
         (f"There is this line:\n{LATER}", "a change in a later release"),
         (f"{THREADS}Can I ignore that?\n", "one CPU thread"),
         (f"What does this mean?\n{GATES}", "after which the program goes on"),
-        (f"What does this mean?\n{GATES}{STRIDES}", "the values are right"),
+        (f"What does this mean?\n{GATES}{GATES}{STRIDES}", "the values are right"),
+        (f"What does this mean?\n{CHECKPOINT}{STRIDES}", "the values are right"),
     ],
 )
 def test_a_text_about_a_warning(log: str, says: str) -> None:
