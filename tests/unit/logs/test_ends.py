@@ -494,6 +494,13 @@ ABORTED = (
 )
 
 
+def test_deepspeed_ends_the_other_processes() -> None:
+    """One of them has failed, or somebody has stopped them."""
+    killed = "[2023-11-21 20:42:22,682] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 7"
+    assert judged(f"{STEPS}{killed}\n{killed}1\n").verdict is Verdict.UNKNOWN
+    assert judged(f"{STEPS}Killing subprocess 7\n").verdict is Verdict.UNFINISHED
+
+
 def test_an_abort_as_a_process_exits() -> None:
     """By then the script has come to its end; a launcher's report counts more."""
     failed = "[launch.py:325:sigkill_handler] [...] exits with return code = -6\n"

@@ -85,11 +85,28 @@ def test_what_reports_nothing(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("I made my own sampler. But raise the ValueError: no shelf is open.", "ValueError", "no"),
+        ("raise ValueError: no shelf. I wonder why.", "ValueError", "no shelf"),
+        ("I was getting ZeroDivisionError (rows being 0).", "ZeroDivisionError", "rows being 0"),
+    ],
+)
+def test_an_exception_that_a_sentence_names(text: str, kind: str, message: str) -> None:
+    """With `raise` and a colon, which no code has, or with its message in brackets."""
+    root = judged(text + "\n").root
+    assert root is not None
+    assert root.finding.record.exception == f"builtins.{kind}"
+    assert root.finding.record.message.startswith(message)
+
+
+@pytest.mark.parametrize(
     ("text", "number", "code"),
     [
         ("the script exits with return code -9 when I add a second card", 9, 137),
         ("# launcher ends: process 4711 got signal: 1\n" + STEPS, 1, 129),
         ("every worker dies with SIGSEGV before the first step", 11, 139),
+        ("With it on, my run dies with a `Segmentation fault (core dumped)` error.", 11, 139),
         ("on Windows the process finished with exit code 3221225477", None, 3221225477),
     ],
 )
