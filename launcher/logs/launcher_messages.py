@@ -162,7 +162,8 @@ IN_WORDS = re.compile(
     r"|(?:^\W*|\b(?:die[sd]|kill(?:s|ed)|ended|terminated|crash\w*|exit(?:s|ed)|got|gets?|received"
     r"|fail(?:s|ed)|abort\w*|gives|raises|causes|throws)\b[^.;,]{0,60}\b|\d[,:]? \(?"
     r"|\b(?:by|with|via|an?|worker|process) )(?P<name>SIG(?:KILL|SEGV|BUS|ILL|FPE|HUP))\b"
-    r"|\b(?P<fault>segmentation fault|bus error)\b"
+    r"|\b(?:die[sd]|crash\w*|gets?|got|getting|causes)\b[^.;:]{0,40}\b"
+    r"(?P<fault>segmentation fault|bus error)\b"
     r"|\b(?P<named>SIG(?:KILL|SEGV|BUS|ILL|FPE))\)? (?:received|errors?|crash\w*|faults?|signal|in"
     r"|when|at|during|after|on)\b",
     re.IGNORECASE,
