@@ -31,6 +31,10 @@ STRAIGHT = str.maketrans(
     }
 )
 """Plain characters for typographic quotes, spaces and colons."""
+UNQUOTED = re.compile(r"(?<=Error: )(\w+) object has no attribute (\w+)")
+"""Python's message without its quotes, as a page shows it that takes them for markup."""
+RETURNED = re.compile(r"\s*\^M\s*\d+%\|.*")
+"""A progress bar behind a carriage return that is spelt out."""
 DOCUMENT = re.compile(r'\{(?:"[^{}]*,)?\s*"(?:log|msg|message)": ?"')
 ESCAPED = re.compile(r"&(?:lt|gt|amp|quot|#x?[0-9a-fA-F]+);")
 BREAK = re.compile(r"<br ?/?>\s*$")
@@ -87,6 +91,8 @@ def plain(raw: str) -> str:
     text = ANSI.sub("", raw) if "\x1b" in raw else raw
     if text.startswith("Exception has occurred") and DEBUGGED in text:
         text = text[: text.index(DEBUGGED)].rstrip()
+    if "^M" in text:
+        text = RETURNED.sub("", text)
     if text.startswith('{"') and DOCUMENT.match(text):
         text = _message(text)
     return straight(text)
@@ -123,6 +129,7 @@ def unmarked(text: str) -> str:
     """Removes marks around a line or around an exception's name."""
     if "`" in text or "**" in text or STATED.match(text):
         text = MARKED.sub(r"\2\3", text)
+        text = UNQUOTED.sub(r"'\1' object has no attribute '\2'", text)
     while (inner := _inner(text)) != text:
         text = inner
     return text

@@ -294,3 +294,18 @@ def test_a_traceback_as_people_cut_it(text: str, tmp_path: Path) -> None:
     root = judged_as_pasted(text.lstrip(), tmp_path).root
     assert root is not None
     assert root.finding.record.message.startswith("the door stands open")
+
+
+@table(
+    ("line", "message"),
+    [
+        ("AttributeError: Shelf object has no attribute rows", "'Shelf' object has no attribute"),
+        ("ValueError: no shelf ^M 24%|\u2588\u2588| 36/152 [22:57<1:13]", "no shelf"),
+    ],
+)
+def test_marks_that_a_page_or_a_terminal_has_lost(line: str, message: str) -> None:
+    """Quotes that it takes for markup; a carriage return that is spelt out."""
+    root = judged(line + "\n").root
+    assert root is not None
+    assert root.finding.record.message.startswith(message)
+    assert "%" not in root.finding.record.message
