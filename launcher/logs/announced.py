@@ -32,7 +32,8 @@ ANNOUNCED = re.compile(
 )
 """A person's sentence with a colon, or a heading, above the message of an error."""
 GOES_WELL = re.compile(
-    r"\b(?:0|without|(?:not|n't) affect|not? (?:an )?errors?|success\w*|works|finish\w*|complet\w*)\b"
+    r"\b(?:0|without|(?:not|n't) affect|not? (?:an )?errors?|success\w*|works|finish\w*"
+    r"|complet\w*)\b"
     r"|\u6210\u529f|\u6b63\u5e38|\u5b8c\u6210",
     re.IGNORECASE,
 )

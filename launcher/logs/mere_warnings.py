@@ -139,8 +139,10 @@ GRAVE = re.compile(
     re.IGNORECASE,
 )
 """Words of a warning that may be the reason of a failure, or of bad weights."""
-BELOW = re.compile(r"\s|\S*warn\w*\(|[a-z]+[ ,](?!.*: )")
-"""A source line below a warning, or the rest of its wrapped text."""
+BELOW = re.compile(r"\s|\S*warn\w*\(")
+"""A source line below a warning."""
+WRAPPED = re.compile(r"[\w,] ?\n[a-z]+[ ,]")
+"""The end of a line, and the begin of the next that goes on with its sentence."""
 ASSURED = re.compile(
     r"\b(?:does(?:n't| not)|didn't|did not) (?:seem to )?(?:affect|influence|interrupt|stop)\b"
     r"|\b(?:loss|training|speed|accuracy|reward)\b[^.]{0,60}\b(?:is|was|looks|has been)"
@@ -201,9 +203,10 @@ def warned(reading: Reading) -> Warned | None:
     found: list[tuple[Kind, re.Match[str]]] = []
     others: list[str] = []
     is_below = False
-    for text in texts:
+    for above, text in zip(["", *texts], texts, strict=False):
         weighed = _weighed(text)
-        is_below = weighed is not None or (is_below and BELOW.match(text) is not None)
+        goes_on = BELOW.match(text) or WRAPPED.search(f"{above[-2:]}\n{text}")
+        is_below = weighed is not None or (is_below and goes_on is not None)
         if weighed is not None:
             found.append(weighed)
         elif not is_below:

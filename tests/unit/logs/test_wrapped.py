@@ -12,7 +12,7 @@ from safe_launch.catalogue.entry import KnownFailure
 from safe_launch.commands.diagnose import read
 from safe_launch.logs.judgement import Judgement, Verdict
 from safe_launch.logs.verdict import decisive
-from support.logs import CATALOGUE, STEPS, entry_of, excerpts
+from support.logs import CATALOGUE, STEPS, entry_of, excerpts, judged
 from support.tables import table
 
 Wrapper = Callable[[str], str]
