@@ -26,8 +26,10 @@ MODULES = "."
 SAME_NAMES = {"lightning": "pytorch_lightning"}
 """Packages with the names and versions of another."""
 IMPORTED = re.compile(
-    r"cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)'(?: \((?P<path>[^()]+)\)|\W*\Z)"
+    r"cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)"
+    r"(?:'? \((?P<path>[^()]+)\)|'?\W*\Z|(?= ))"
 )
+UNPLACED = re.compile(r"cannot import name '(?P<name>\w+)'\W*\Z")
 SUBMODULE = re.compile(r"No module named '(?P<module>\w+)\.(?P<name>[\w.]+)'\Z")
 OF_MODULE = re.compile(r"module '?(?P<module>[\w.]+?)'? has no attribute '?(?P<name>\w+)'?")
 UNSET = re.compile(r"no attribute '(\w+)'\. Did you mean: '_\1'\?")

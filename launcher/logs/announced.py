@@ -24,6 +24,7 @@ OF_PERSON = (
 ANNOUNCED = re.compile(
     rf"{OF_PERSON}.*{OF_ERROR}[^:\uff1a]{{0,40}}[:\uff1a]\s*$"
     r"|(?:\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38)[^:\uff1a]{0,40}[:\uff1a]\s*$"
+    r"|\bthe following (?:error|exception)\b[^:\uff1a]*$"
     r"|\b(?:fails|failed|crashes|ends|stops|dies) with (?:the |this |an? )?(?:following )?"
     r"(?:errors?|exceptions?|messages?)\W*$"
     r"|^\W*(?:(?:the|full|main) )?(?:error|exception)s?(?: (?:message|log|output))?\W*$"

@@ -8,7 +8,7 @@ from itertools import chain, takewhile
 
 from ..evidence.failure_record import FailureRecord
 from ..frameworks.registry import COMMANDS
-from .announced import ANNOUNCED
+from .announced import ANNOUNCED, is_persons
 from .exception_lines import SEVERE, stated_exception
 from .launcher_messages import CANCELLED, ENDS, IS_START, death_of, is_of_another
 from .prefixes import TIME
@@ -160,6 +160,7 @@ def complaints_before(record: FailureRecord) -> tuple[str, ...]:
         line
         for line in _informative(record)
         if complains(line)
+        and not is_persons(line)
         and not (_has_message(line, record) or CANCELLED.search(line) or death_of(0, line, None))
     )
 

@@ -75,7 +75,9 @@ def cut_off(reading: Reading) -> Evidence | None:
 
 def _is_end(cut: Evidence, lines: Sequence[Written]) -> bool:
     """Whether a log ends with a traceback, and at most a few words of a person."""
-    after = [line.text for line in lines if line.number > cut.lines[0][0]]
+    source = cut.record.frames[-1].source
+    later = (line.text for line in lines if line.number > cut.lines[0][0])
+    after = [text for text in later if not source or text.strip() != source]
     told = [text for text in after if not text.startswith(("  ", "\t", "\u2502", "|"))]
     signs = (IS_PROGRESS, STEP, OF_PROGRAM, GOES_WELL)
     is_program = any(words.search(text) for text in after for words in signs)

@@ -98,7 +98,8 @@ SPOKEN = re.compile(
 )
 """An exception mentioned in a sentence: its name with a message, as a value, or at the end."""
 OF_CODE = re.compile(
-    r"\b(?:except|raise|catch|class|import|isinstance|if)\b[^:]*$|^\s*[{\[]['\"{]|^FAILED \S+::"
+    r"\b(?:except|raise|catch|class|import|isinstance)\b[^:]*$"
+    r"|\bif (?!(?:you|it|I|we|the|there|this|any\w*)\b)[^:]*$|^\s*[{\[]['\"{]|^FAILED \S+::"
 )
 """Text before an exception's name in source code, data or a test report."""
 HAPPENS = re.compile(

@@ -31,6 +31,10 @@ STRAIGHT = str.maketrans(
     }
 )
 """Plain characters for typographic quotes, spaces and colons."""
+SPELT = re.compile(
+    r"\b(?P<kind>value|type|key|index|attribute|runtime|assertion) ?error: ", re.IGNORECASE
+)
+"""An exception's name as a person spells it."""
 UNQUOTED = re.compile(r"(?<=Error: )(\w+) object has no attribute (\w+)")
 """Python's message without its quotes, as a page shows it that takes them for markup."""
 RETURNED = re.compile(r"\s*\^M\s*\d+%\|.*")
@@ -127,8 +131,9 @@ def inside(text: str) -> str:
 
 def unmarked(text: str) -> str:
     """Removes marks around a line or around an exception's name."""
-    if "`" in text or "**" in text or STATED.match(text):
+    if "`" in text or "**" in text or STATED.match(text) or SPELT.match(text):
         text = MARKED.sub(r"\2\3", text)
+        text = SPELT.sub(lambda spelt: f"{spelt['kind'].capitalize()}Error: ", text)
         text = UNQUOTED.sub(r"'\1' object has no attribute '\2'", text)
     while (inner := _inner(text)) != text:
         text = inner

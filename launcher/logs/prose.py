@@ -49,6 +49,7 @@ OF_PYTHON = {
     r"(?:list|tuple|string) index out of range": "IndexError",
     r"(?:CUDA|HIP|NPU) out of memory": "torch.OutOfMemoryError",
     r"(?:[\w.]+\(\) )?got an unexpected keyword argument '\w+'": "TypeError",
+    r"\[Errno 2\] No such file or directory: '[^']+'": "FileNotFoundError",
     r"(?:CUDA|HIP) error: [a-z]": "torch.AcceleratorError",
 }
 """Messages that one type of exception has, as Python and torch word them."""

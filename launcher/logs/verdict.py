@@ -106,7 +106,9 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
         sure = with_interleaved(sure, reading, catalogue)
     if not sure:
         sure = [
-            failure for failure in doubtful if failure.finding.entry or _counts(failure, reading)
+            failure
+            for failure in doubtful
+            if (failure.finding.entry and not _is_of_remains(failure)) or _counts(failure, reading)
         ]
     if not sure:
         told = chain(failures_by_message(reading, catalogue), in_prose(reading, catalogue))
@@ -227,6 +229,12 @@ def _finding(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Findin
     finding = finding_of(record, catalogue)
     is_later = finding.entry is None and is_of_another(record.exception, record.message)
     return replace(finding, role=Role.CASCADE) if is_later else finding
+
+
+def _is_of_remains(failure: Failure) -> bool:
+    """Whether an object failed as Python removed it, by what it had never got."""
+    frames = failure.finding.record.frames
+    return failure.evidence.is_ignored and bool(frames) and frames[-1].function != "__del__"
 
 
 def _counts(failure: Failure, reading: Reading) -> bool:

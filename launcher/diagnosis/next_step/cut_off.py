@@ -72,6 +72,14 @@ CALLS = (
         "Load the data in the main process (`num_workers=0`) to see which sample fails, and why.",
     ),
     (
+        r"\b(?:torch\.)?(?:cat|stack|vstack|hstack|concat\w*)\(",
+        (
+            "Compare the shapes of what is joined there: it fails mostly as samples, or ranks, have"
+            " different lengths. Pad them alike; accelerate joins no batches of several ranks with"
+            " `dispatch_batches=False`."
+        ),
+    ),
+    (
         r"\bfrom_pretrained\b",
         (
             "See that the name or folder is right and complete, and that the library knows this"

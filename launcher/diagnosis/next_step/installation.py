@@ -246,8 +246,8 @@ EVERY = (
     Twins("pydantic", "pydantic.v1", r"\bpydantic(?:\.v1)?\b"),
 )
 REFUSES = re.compile(
-    r"\binstances? of\b|\bsubclass(?:es)?\b|\bmust be an? |\bshould be an? |\bexpected\b"
-    r"|\binvalid \w+ name\b|\bis not an? ",
+    r"\bmust be either\b|\binstances? of\b|\bsubclass(?:es)?\b|\bmust be an? |\bshould be an? "
+    r"|\bexpected\b|\binvalid \w+ name\b|\bis not an? ",
     re.IGNORECASE,
 )
 """Words of a check of an object's class."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...catalogue.package_names import MODEL_CODE, PYTHON
+from ...catalogue.package_names import MODEL_CODE, PYTHON, pip_name
 from ...core.quotation import shortened
 from ...system.redaction import redacted
 from .step import Basis, Case, Step, run_of
@@ -87,6 +87,11 @@ LONGEST = 320
 
 
 INSTALLS = re.compile(r"\b(?:re-?)?(?:install|upgrade|update)\b", re.IGNORECASE)
+REMOVED = re.compile(
+    r"[`'\"](?P<name>[\w.]+)[`'\"].{0,40}\b(?:was|were|is|are|has been|have been) removed"
+    r" (?:in|since) (?:version |release )?v?(?P<version>\d+(?:\.\d+)+)"
+)
+"""A name that a release has removed."""
 CELL = re.compile(r"<ipython-input-|\b(?:Cell|Input) In ?\[\d+\]")
 """A frame of a notebook's cell."""
 RESTART = (
@@ -103,6 +108,14 @@ def sentences(message: str) -> list[str]:
 def instruction(case: Case) -> Step | None:
     """The instruction in the message."""
     found = matching(case, INSTRUCTION)
+    if (removed := REMOVED.search(case.message)) is not None:
+        package = pip_name(case.package) if case.package not in (None, PYTHON) else "the package"
+        return Step(
+            f"Upgrade what uses `{removed['name']}`, or take {package} below"
+            f" {removed['version']}, where it was removed. {speaker(case)} says:"
+            f" {quoted(found or [case.message])}",
+            Basis.QUOTED,
+        )
     is_pythons = "did you mean" in case.message.lower() and case.kind == "AttributeError"
     if not found or is_pythons:  # Python's guess, which another version makes wrong
         return None

@@ -46,6 +46,14 @@ MEANINGS = (
     ),
     Meaning(
         "KeyError",
+        r"^(?P<key>'(?:\w*optim\w*|\w*scheduler|scaler|model|state_dict|epoch|iteration|\w*steps?)')$",
+        "Load {key} from where it was saved, as the checkpoint doesn't hold it: sharded states"
+        " (ZeRO, FSDP) lie in files of their own, which the library that wrote them loads. Or go"
+        " on without it, if it was saved without.",
+        r"(?i)state|ckpt|checkpoint",
+    ),
+    Meaning(
+        "KeyError",
         r"^'(?P<wrapper>module|_orig_mod|_fsdp_wrapped_module)\.(?P<key>[\w.]+)'$",
         "Take the names from the model inside its wrapper (DDP: `model.module`), or strip"
         " `{wrapper}.` from them: here they are read from the wrapped model, and looked up where"

@@ -18,7 +18,8 @@ NOT = r"(?:(?:do|is|are|does)(?:n't| not)(?: (?:currently|yet))?|cannot|can't)"
 TOGETHER = r"(?:with|on|under|together with)"
 THING = r"[`'\"\w.()=/-]+"
 UNFIT = re.compile(
-    rf"(?:^|[.:!] )(?P<one>(?:{THING} ){{0,3}}?{THING})(?: (?:currently|yet|still|also))?"
+    rf"(?:^|[.:!] )(?:(?:[Cc]urrent|[Tt]his|[Tt]he) )?(?:operator |operation |op )?"
+    rf"(?P<one>(?:{THING} ){{0,3}}?{THING})(?: (?:currently|yet|still|also))?"
     rf" {NOT} (?:(?:work|run|be (?:used|combined)|supported) {TOGETHER}|(?:be )?compatible with"
     r"|support) (?P<other>[`'\"\w.()=/, -]{2,50}?)"
     r"(?: (?:yet|at the moment|currently|now|because|so|when|if)\b| - |[.,;:!]|$)",

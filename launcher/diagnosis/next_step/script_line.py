@@ -74,6 +74,8 @@ def called_line(case: Case) -> Step | None:
 def _what_is_none(case: Case, caller: Frame | None, wanted: str) -> str:
     """Names the value that is None, from the raising line or from the script's call, if known."""
     source = case.frame.source if case.frame else ""
+    if given := re.search(rf"\b[gs]etattr\((?P<name>\w+), ['\"]{wanted}", source):
+        return _handed_over(case, given["name"])
     match = re.search(rf"(?P<name>{NAME}(?:\([^()]*\))?)\.{wanted}\b", source)
     if case.frame is not None and match is not None and match["name"] != "self":
         of = package_of_file(case.frame.file) or case.frame.file
@@ -89,9 +91,29 @@ def _what_is_none(case: Case, caller: Frame | None, wanted: str) -> str:
         )
     if caller is None:
         return ""
-    names = re.findall(rf"(?<=[(,])\s*({NAME})\s*(?=[,)])", caller.source)
-    value = " or ".join(f"`{name}`" for name in names) or "something"
+    value = " or ".join(f"`{name}`" for name in _arguments(caller)) or "something"
     return f"{value[0].upper()}{value[1:]} is None and is handed over: find why it got no value."
+
+
+def _handed_over(case: Case, name: str) -> str:
+    """Names the value that another package's or the script's call hands over as None."""
+    package = package_of_file(case.frame.file) if case.frame else None
+    calls = (f for f in reversed(case.frames) if package_of_file(f.file) != package)
+    call = next((frame for frame in calls if _arguments(frame)), None)
+    if call is None or package in (None, PYTHON):
+        return ""
+    values = " or ".join(f"`{value}`" for value in _arguments(call))
+    return (
+        f"Give {values} a value, or take another release of {package}, if None is meant there (no"
+        f" reference model, no evaluation): {package} takes no None as `{name}`. It comes from"
+        f" line {call.line} of {call.file}, `{call.source}`."
+    )
+
+
+def _arguments(call: Frame) -> list[str]:
+    """The plain values that a line's call hands over."""
+    names = re.findall(rf"(?<=[(,])\s*({NAME})\s*(?=[,)])", call.source)
+    return [name for name in names if name != "self"]
 
 
 def script_frame(case: Case) -> Frame | None:

@@ -14,9 +14,12 @@ WRAPPERS = ("DistributedDataParallel", "DataParallel")
 TRAINS = re.compile(r"\.(?:train|fit|step|evaluate|predict)\(")
 """A call of a trainer's own loop."""
 BACKWARD = re.compile(r"\bbackward\(")
-GATHERED = ("all_gather_coalesced", "_all_gather_dtype", "get_only_unique_item")
+GATHERED = ("all_gather_coalesced", "_all_gather_dtype", "get_only_unique_item", "defragment")
 """Functions of DeepSpeed that gather several weights in one operation."""
-UNIQUE = re.compile(r"only one unique element|same (?:data ?)?(?:d?type)|uniform (?:\w+ )*dtype")
+UNIQUE = re.compile(
+    r"\bset\(\w+\.dtype for |only one unique element|same (?:data ?)?(?:d?type)"
+    r"|uniform (?:\w+ )*dtype"
+)
 DTYPES = re.compile(r"\bdtypes?\b|\bscalar type\b|\bdata types?\b", re.IGNORECASE)
 DTYPE = re.compile(r"(?:torch\.|c10::)?\b(b?float(?:16|32)?|half|double|u?int8)\b", re.IGNORECASE)
 QUANTIZED = re.compile(

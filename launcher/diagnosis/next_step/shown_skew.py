@@ -15,10 +15,12 @@ from ...catalogue.version_skew import (
     OF_MODULE,
     OF_OBJECT,
     SUBMODULE,
+    UNPLACED,
     Skew,
     Wanting,
     history_of,
     owner_in,
+    owners_of,
     package_of_class,
     skew_of,
 )
@@ -80,6 +82,10 @@ def _without_frame(raised: Raised) -> Skew | None:
     if match := IMPORTED.match(message):
         package = package_of_module(match["module"])
         package = package if package_of_file(match["path"] or "") in (package, None) else None
+    elif match := UNPLACED.match(message):
+        owners = owners_of(match["name"])
+        package = owners[0] if len(owners) == 1 and DISTINCT.fullmatch(match["name"]) else None
+        return Skew(Wanting.PACKAGE, "", package, match["name"]) if package else None
     elif (match := CALLED.match(message)) and match["name"]:
         package = package_of_class(match["class"] or match["function"], match["name"], ())
     elif match := OF_MODULE.match(message) or SUBMODULE.match(message):
