@@ -501,6 +501,27 @@ def test_deepspeed_ends_the_other_processes() -> None:
     assert judged(f"{STEPS}Killing subprocess 7\n").verdict is Verdict.UNFINISHED
 
 
+def test_an_object_that_fails_as_it_is_removed() -> None:
+    """What it lacks it has never got, as its making had failed; a known failure's message, too."""
+    ignored = (
+        "Exception ignored in: <function DeepSpeedEngine.__del__>\n"
+        "Traceback (most recent call last):\n"
+        '  File "/env/deepspeed/runtime/engine.py", line 565, in __del__\n    self.destroy()\n'
+        '  File "/env/deepspeed/runtime/engine.py", line 570, in destroy\n    return self._gate\n'
+        "AttributeError: 'DeepSpeedEngine' object has no attribute '_gate'\n"
+    )
+    assert judged(ignored).verdict is Verdict.UNFINISHED
+    assert judged(ignored.partition("\n")[2]).root is not None
+
+
+def test_a_cut_traceback_whose_last_line_has_a_zero() -> None:
+    """It isn't a person's word for nothing."""
+    cut = (
+        'Traceback (most recent call last):\n  File "/job/a.py", line 9, in f\n    return g(d[0])\n'
+    )
+    assert judged(cut).verdict is Verdict.UNKNOWN
+
+
 def test_an_abort_as_a_process_exits() -> None:
     """By then the script has come to its end; a launcher's report counts more."""
     failed = "[launch.py:325:sigkill_handler] [...] exits with return code = -6\n"

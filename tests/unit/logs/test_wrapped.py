@@ -300,6 +300,8 @@ def test_a_traceback_as_people_cut_it(text: str, tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("AttributeError: Shelf object has no attribute rows", "'Shelf' object has no attribute"),
+        ("valueError: no shelf", "no shelf"),
+        ("Value Error: no shelf", "no shelf"),
         ("ValueError: no shelf ^M 24%|\u2588\u2588| 36/152 [22:57<1:13]", "no shelf"),
     ],
 )
