@@ -89,7 +89,7 @@ def test_what_reports_nothing(text: str) -> None:
     [
         ("I made my own sampler. But raise the ValueError: no shelf is open.", "ValueError", "no"),
         ("raise ValueError: no shelf. I wonder why.", "ValueError", "no shelf"),
-        ("I wonder if you have met this (e.g., RuntimeError: a shelf fell)", "RuntimeError", "a"),
+        ("I wonder if you've encountered it (e.g., OSError: a shelf fell)", "OSError", "a shelf"),
         ("I was getting ZeroDivisionError (rows being 0).", "ZeroDivisionError", "rows being 0"),
     ],
 )
