@@ -79,7 +79,7 @@ TOOLS = {
 
 def fallback(case: Case) -> Step:
     """Names the origin, a search text, and attachments for a report."""
-    package, callers, yours = _package(case), _frameworks(case), case.users_frame
+    package, yours = _package(case), case.users_frame
     place = PACKAGES.get(package or _package_of_message(case) or _framework(case) or "")
     place = place or (project_of_file(yours.file) if yours else "")
     device = run_of(case).device
@@ -94,34 +94,36 @@ def fallback(case: Case) -> Step:
         search = f"Search for {_search_text(case)}{where}: the script checks it in {line}"
     shown = f"`pip freeze` and {TOOLS[device]} print" if device else "`pip freeze` prints"
     attach = f"In a question, give the rank's whole traceback, the command, and what {shown}"
-    fit = ""
+    what = search if case.message else owner
+    return Step(f"{what}. {_fit(case, package) or _other_release(case)}{attach}.", Basis.OPEN)
+
+
+def _fit(case: Case, package: str | None) -> str:
+    """Which versions belong together, if packages of several may be the cause."""
+    callers = _frameworks(case)
     is_of_values = case.kind != "AssertionError" and not UNPACKED.search(case.message)
     is_of_values = is_of_values and re.search(r"\d", case.message) is not None
-    is_of_several = len(callers) > 1 and case.kind in OF_VERSIONS and not is_of_values
-    if is_of_several:
+    if len(callers) > 1 and case.kind in OF_VERSIONS and not is_of_values:
         named = f"{', '.join(callers[1:-1])}{' and ' if callers[2:] else ''}{callers[-1]}"
-        fit = (
+        return (
             f"Install {callers[0]} with the versions of {named} that its documentation or"
             " requirements name, if they aren't: the call went through all of them. "
         )
-    elif not case.frames and _is_of_releases(case):
+    if not (case.frames or _package_of_message(case)) and _is_of_releases(case):
         framework = run_of(case).framework
         named = framework.name if framework else "the project"
-        fit = (
+        return (
             f"Compare the installed versions with those that {named} names in its"
             " requirements or README: mostly its code and a package are of different releases. "
         )
-    elif package in PACKAGES and case.kind in OF_LOADING and any(map(is_loading, case.frames)):
-        version = versions_of(case.record).get(package, "")
-        before = f'the one before (`pip install "{pip_name(package)}<{version}"`)'
-        fit = (
+    if package in PACKAGES and case.kind in OF_LOADING and any(map(is_loading, case.frames)):
+        version = versions_of(case.record).get(str(package), "")
+        before = f'the one before (`pip install "{pip_name(str(package))}<{version}"`)'
+        return (
             f"This {package} may have a fault with this model: try"
             f" {before if version else 'the release before'}, or the newest. "
         )
-    release = "" if fit else _other_release(case)
-    what = search if case.message else owner
-    text = f"{what}. {fit}" if is_of_several else f"{fit}{what}. {release}"
-    return Step(f"{text}{attach}.", Basis.OPEN)
+    return ""
 
 
 def _other_release(case: Case) -> str:
