@@ -148,7 +148,7 @@ def _other_release(case: Case) -> str:
 
 def _package_of_message(case: Case) -> str | None:
     """The package of a class or function in the message, if no frame is known."""
-    names = () if case.frames else re.findall(r"(?<![\w.])[A-Z]\w*[a-z][A-Z]\w*", case.message)
+    names = () if case.frames else re.findall(r"(?<![\w.])[A-Z]\w{5,}", case.message)
     return next(filter(None, map(package_of_name, names)), None)
 
 

@@ -13,6 +13,11 @@ from .step import Case, Step, run_of
 RANKED = re.compile(
     r"\[(?:default|rank)?(\d+)\]:|\brank[ :=_-]?(\d+)\b|\blocal_rank[ :=]+(\d+)", re.I
 )
+LAUNCHED = re.compile(
+    r"\btorchrun\b|\bdeepspeed (?:-|\w+\.py)|\baccelerate launch\b|\bmulti-?gpu\b|\u591a\u5361",
+    re.I,
+)
+"""A launcher's command, or words for several devices."""
 WORLD = re.compile(
     r"\b(?:world[_"
     r" ]?size|nproc[-_]per[-_]node|num[-_]processes|n_gpus_per_node|num_machines|nprocs|[td]p_size"
@@ -219,7 +224,7 @@ def _one_process_each(case: Case) -> Step | None:
 def _is_ranked(case: Case) -> bool:
     """Whether the log shows several ranks, by a prefix, a word or a number."""
     named = case.record.rank is not None or RANKED.search(case.around) is not None
-    return named or bool(world_sizes(case))
+    return named or bool(world_sizes(case)) or LAUNCHED.search(case.around) is not None
 
 
 def world_sizes(case: Case) -> frozenset[int]:
