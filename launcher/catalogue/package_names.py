@@ -133,7 +133,7 @@ PARTS = (
 OWNERS = {
     "accelerate": (
         r"Accelerator(State)?|PartialState|GradientState|Accelerated(Optimizer|Scheduler)"
-        r"|DeepSpeedPlugin|FullyShardedDataParallelPlugin|DataLoaderConfiguration"
+        r"|(DeepSpeed|FullyShardedDataParallel|GradientAccumulation)Plugin|DataLoaderConfiguration"
         r"|DataLoader(Shard|Dispatcher)|dispatch_model|unwrap_model|extract_model_from_parallel"
         r"|infer_auto_device_map|load_checkpoint_and_dispatch|init_empty_weights"
     ),

@@ -21,6 +21,10 @@ SURVIVED = 3
 WARNING = re.compile(r"\bWARN(?:ING)?\b")
 REMOVED = "all references to the actor were removed"
 """Words of Ray about an actor that ended since nobody needs it any more (gcs_actor_manager.cc)."""
+LITERAL = re.compile(r"""^raise \w+\(\s*(?P<mark>['"])(?P<text>.+?)(?:(?P=mark)|$)""")
+"""The message in a line that raises."""
+SHORTEST_CUT = 12
+"""Minimum characters of a message that may be a part of that one."""
 MOST_AFTER, MOST_AFTER_SEVERE = 5, 40
 """Maximum lines between an exception without a traceback and the end of a log that it explains."""
 MOST_EVENTS = 2000
@@ -155,6 +159,14 @@ class Reading:
         return self.is_last(event.file, event.lines[-1][0], most)
 
 
+def _completed(trace: Trace) -> str:
+    """An exception's message, from the line that raised it if a paste has cut its end off."""
+    message, frame = trace.raised.message, trace.raised.frame
+    literal = LITERAL.search(frame.source) if frame and len(message) >= SHORTEST_CUT else None
+    whole = literal["text"] if literal else ""
+    return whole if whole.startswith(message) else message
+
+
 def of_exception(
     trace: Trace, rank: int | None, file: str, before: tuple[tuple[int, str], ...], progress: int
 ) -> Evidence:
@@ -168,7 +180,7 @@ def of_exception(
         progress: signs of progress until then.
     """
     trace = unhidden(trace, before)
-    kind, message = trace.raised.exception, trace.raised.message
+    kind, message = trace.raised.exception, _completed(trace)
     lines = [(trace.raised_at, " ".join(f"{kind}: {message}".rstrip(": ").split()))]
     if trace.frames:
         frame = trace.frames[-1]

@@ -55,7 +55,8 @@ REJECTED = re.compile(
     r"|^slurmstepd: error: (?:pyxis: (?:child|failed|couldn't)|execve\(\): )"
     r"|^ERROR: No matching distribution found for |^There are not enough slots available "
     r"|(?:^|: )(?:Host key verification failed\.|Permission denied \(publickey)"
-    r"|: line \d+: (?:syntax error|unexpected EOF)"
+    r"|\bfatal error: Killed signal terminated program "
+    r"|: line \d+: (?:syntax error|unexpected EOF)|^make(?:\[\d+\])?: \*\*\* .*Stop\.$"
 )
 """A refusal before Python begins: a program's of its command line, or a scheduler's, container
 runtime's, installer's or shell's of the job; possibly with lines after it."""

@@ -27,10 +27,15 @@ TITLED = re.compile(
     r" (?P<said>(?:when|while|in|during|at|on|with|after|from)\b.{8,})"
 )
 """A title that has an exception's type, and words in place of its message."""
+QUOTED = re.compile(
+    r"\b(?:error|exception|message|fails with)\b\W{0,4}[\"`](?P<said>[^\"`]*[a-z]{2} [^\"`]*)[\"`]",
+    re.IGNORECASE,
+)
+"""A message that a person quotes as the error."""
 OF_RAY = re.compile(r"\bRayTaskError\((?P<kind>[A-Z]\w*)\)")
 """The type of a worker's exception in Ray's line above its traceback."""
 OF_MESSAGE = re.compile(
-    r"(?=.*\b(?:[Gg]ot|[Ee]xpect(?:ed|s)|must|should (?:be|have)|is not|[Uu]nsupported"
+    r"(?=.*\b(?:[Gg]ot|[Ee]xpect(?:ed|s)|must|should (?:be|have)|is not|not in the|[Uu]nsupported"
     r"|not supported|[Ii]nvalid|[Mm]issing|[Mm]ismatch|only supports?)\b)"
     r"(?!.*(?:\b(?:I|I'm|we|my|our|when|while|after|how|why)\b|[?\uff1f]\s*$))"
 )
@@ -92,18 +97,28 @@ def may_be_of(told: Failure, cut: Evidence) -> bool:
 
 
 def _in_title(cut: Evidence, reading: Reading) -> Evidence | None:
-    """The exception whose message is a text's first line, and whose type is there or in Ray's."""
+    """The exception whose message is a text's first line, and whose type is there or in Ray's.
+
+    Without a type, that line alone; or what a person's words above the traceback quote.
+    """
     title = next(iter(reading.first_lines.get(cut.file, ())), None)
     if title is None or title.number >= cut.record.at:
         return None
     lines = reading.last_lines.get(cut.file, ())
     typed = TITLED.match(title.text)
     by_ray = (OF_RAY.search(line.text) for line in lines if OF_MESSAGE.search(title.text))
-    if (kind := typed or next(filter(None, by_ray), None)) is None:
+    kind = typed or next(filter(None, by_ray), None)
+    quoted = QUOTED.search(title.text)
+    if kind is None and quoted is None and not OF_MESSAGE.search(title.text):
         return None
-    message = typed["said"] if typed else title.text.strip()
+    message = typed["said"] if typed else title.text.strip().lstrip("'\"`")
+    if kind is None and quoted is not None:
+        message = f"{quoted['said'][:1].upper()}{quoted['said'][1:]}"
     record = FailureRecord(
-        title.rank, float(title.number), exception=f"builtins.{kind['kind']}", message=message
+        title.rank,
+        float(title.number),
+        exception=f"builtins.{kind['kind']}" if kind else "",
+        message=message,
     )
     return Evidence(record, cut.file, ((title.number, title.text.strip()),), is_spoken=True)
 

@@ -90,6 +90,11 @@ KNOWN = (
         " and changes no weights; values of TorchMetrics are averaged already.",
     ),
     _kind(
+        r"Could not estimate the number of tokens of the input, floating-point operations",
+        "transformers doesn't count the floating-point operations of such inputs. Nothing else"
+        " depends on that number.",
+    ),
+    _kind(
         r"Unable to find hostfile, will proceed with training with local resources only",
         "DeepSpeed trains on this node alone, as it was given no hostfile.",
     ),

@@ -50,7 +50,7 @@ LISTED = re.compile(r"[-*+\u2022\u00b7] |\d{1,4}[.)] ")
 LABEL = re.compile(
     r"(?:the |full |following )*(?:errors?|exception|logs?|traceback|output)"
     r"(?: message| log| is| was)*: "
-    r"|\S*(?:\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38)\S*: ",
+    r"|\S*(?:\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38)\S*: |[=~-]{2,}> +",
     re.IGNORECASE,
 )
 """Words written before a message by people."""

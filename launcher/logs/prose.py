@@ -49,6 +49,7 @@ OF_PYTHON = {
     r"(?:list|tuple|string) index out of range": "IndexError",
     r"(?:CUDA|HIP|NPU) out of memory": "torch.OutOfMemoryError",
     r"(?:[\w.]+\(\) )?got an unexpected keyword argument '\w+'": "TypeError",
+    r"(?:Missing|Unexpected) key\(s\) in state_dict:? ['\"]\w": "RuntimeError",
     r"\[Errno 2\] No such file or directory: '[^']+'": "FileNotFoundError",
     r"(?:CUDA|HIP) error: [a-z]": "torch.AcceleratorError",
 }
@@ -58,7 +59,7 @@ _KINDS = tuple(OF_PYTHON.values())
 ALONE = re.compile(r"(?: \(.*\))?[\s.!]*")
 """What may follow a message with which a sentence begins and ends."""
 TITLE = "# "
-OF_TITLE = re.compile(r"# |(?:# )?(?:[\w.-]+ ){1,5}")
+OF_TITLE = re.compile(r"# |(?:# )?(?:[\w.-]+,? ){1,6}")
 """Words in a title before an exception's name."""
 RAISES = re.compile(r"\b[Rr]aise(?=(?: an?| the)? $)")
 NEAR = 80

@@ -68,7 +68,7 @@ ACTIVITIES = (
         " so that one isn't the reason.",
     ),
     _activity(
-        r"\bMEMBER: \d+/\d+|\bstore_based_barrier\b|initializ\w+ (?:torch )?distributed\b"
+        r"\bMEMBER: \d+/\d+|\bstore[_ ]based[_ ]barrier|initializ\w+ (?:torch )?distributed\b"
         r"|\bStarting elastic_operator\b|\brdzv_configs\b|Rendezvous'ing worker group"
         r"|\bc10d\b.*\bclient socket\b",
         "while the ranks wait for each other to start",

@@ -98,7 +98,9 @@ COMPLAINTS = (
         r" (?:really )?(?:train|learn|decreas|drop|go(?:es|ing)? down|chang|updat|improv|converg)"
         r"\w*"
         r"|loss ?(?:一直)?不(?:下降|收敛|变)"
-        r"|\bloss (?:is|stays) (?:constant|the same|stuck|flat)\b",
+        r"|\bloss (?:is|stays) (?:constant|the same|stuck|flat)\b"
+        r"|\b(?:scores?|outputs?|predictions?|embeddings|similarit\w+)\b[^.,]{0,40}\b(?:is|are|all)"
+        r" (?:all |always )?(?:the same|identical|equal)\b",
         "See that the optimizer trains the model: its parameters are collected after FSDP, ZeRO or"
         " an adapter has replaced the model's (in one `prepare` call, or later), the learning rate"
         " isn't 0, and some labels of each batch aren't -100. Under safe-launch, the checks of a"

@@ -192,6 +192,16 @@ OF_SHELL = (
         " hostfile, more tasks of the scheduler's job (`--ntasks`), or `--oversubscribe`.",
     ),
     Refusal(
+        r"\bKilled signal terminated program (?P<program>[\w+-]+)",
+        "Build with more memory, or with fewer jobs at once (`export MAX_JOBS=2`): the kernel has"
+        " killed the compiler ({program}), mostly as the node's or the container's memory ran out.",
+    ),
+    Refusal(
+        r"\bmake(?:\[\d+\])?: \*\*\* (?P<why>.+?)\.? +Stop\.",
+        "Mend what make reports: “{why}”. If it runs in a package's folder, install that from its"
+        " source (a clone, `pip install -e .`) or in a newer release, which has the files.",
+    ),
+    Refusal(
         r"line (?P<line>\d+): (?:syntax error|unexpected EOF)",
         "Correct the shell script in line {line} or before it: a quotation mark, a bracket, `fi` or"
         " `done` is missing there, or the file has Windows' line ends (`dos2unix`).",

@@ -101,7 +101,10 @@ COMPARED = (
     ),
     (
         re.compile(r"\bmultiple of\b|\bdivisible\b|\bcan(?:not|'t) be divided\b", re.I),
-        "Choose sizes or a number of ranks that divide without a remainder. ",
+        (
+            "Choose sizes or a number of ranks that divide without a remainder; if the size is none"
+            " of your settings, upgrade the library. "
+        ),
     ),
     (
         re.compile(r"\b(?:number of|num_?) ?micro-?_?batches\b", re.I),

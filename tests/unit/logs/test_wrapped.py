@@ -301,6 +301,7 @@ def test_a_traceback_as_people_cut_it(text: str, tmp_path: Path) -> None:
     [
         ("AttributeError: Shelf object has no attribute rows", "'Shelf' object has no attribute"),
         ("valueError: no shelf", "no shelf"),
+        ("=====> ValueError: no shelf", "no shelf"),
         ("Value Error: no shelf", "no shelf"),
         ("ValueError: no shelf ^M 24%|\u2588\u2588| 36/152 [22:57<1:13]", "no shelf"),
     ],
@@ -311,3 +312,24 @@ def test_marks_that_a_page_or_a_terminal_has_lost(line: str, message: str) -> No
     assert root is not None
     assert root.finding.record.message.startswith(message)
     assert "%" not in root.finding.record.message
+
+
+def test_a_cut_message_whose_line_is_there() -> None:
+    """The line that raises has the whole of it."""
+    frame = 'File "/env/shelf.py", line 9, in put\n    raise ValueError('
+    cut = f"Traceback (most recent call last):\n  {frame}'the shelf is full of books'\n"
+    root = judged(f"{cut}ValueError: the shelf is f\n").root
+    assert root is not None
+    assert root.finding.record.message == "the shelf is full of books"
+    other = judged(f"{cut}ValueError: the shelf has {{n}} rows\n").root
+    assert other is not None
+    assert other.finding.record.message == "the shelf has {n} rows"
+
+
+def test_a_quoted_error_above_a_cut_traceback() -> None:
+    """It has the entry of that message, or at least its words."""
+    cut = 'Traceback (most recent call last):\n  File "/job/a.py", line 9, in f\n    start()\n'
+    judgement = judged(f'On a cluster it fails with an error "no shelf is open". Why?\n\n{cut}')
+    assert judgement.root is not None
+    assert judgement.root.finding.record.message == "No shelf is open"
+    assert judgement.root.finding.record.frames
