@@ -211,7 +211,7 @@ def checkout_of(path: str) -> str:
 
 def package_of_module(module: str) -> str | None:
     """The known package of a module, if any."""
-    root = module.partition(".")[0]
+    root = "setuptools" if module.startswith("distutils") else module.partition(".")[0]
     if root in PACKAGES or module.startswith("google.protobuf"):
         return root
     return PYTHON if root in sys.stdlib_module_names else None

@@ -122,7 +122,7 @@ OF_ITSELF = (
         r"\b\w*DeprecationWarning: |\bFutureWarning: ", "it announces a change in a later release."
     ),
     _kind(
-        r"\bnot an error\b|\bcan (?:be )?(?:safely )?(?:be )?ignored?\b|\bharmless\b",
+        r"\b[Nn]ot an error\b|\bcan (?:be )?(?:safely )?(?:be )?ignored?\b|\bharmless\b",
         "by its own words it is no error.",
     ),
     _kind(

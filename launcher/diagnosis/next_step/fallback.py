@@ -109,7 +109,7 @@ def _fit(case: Case, package: str | None) -> str:
             f"Install {callers[0]} with the versions of {named} that its documentation or"
             " requirements name, if they aren't: the call went through all of them. "
         )
-    if not (case.frames or _package_of_message(case)) and _is_of_releases(case):
+    if not case.frames and _is_of_releases(case):
         framework = run_of(case).framework
         named = framework.name if framework else "the project"
         return (

@@ -13,6 +13,8 @@ LACKS = re.compile(
 )
 NO_PACKAGE = re.compile(r"; '(?P<module>\w+)[\w.]*' is not a package$")
 """The end of Python's message if a module hides a package's parts."""
+COMPILED = re.compile(r"^No module named '(\w+)(?:\.\w+)*\._C\w*'")
+"""A package's compiled part that is missing."""
 MAIN = {
     "accelerate": "Accelerator",
     "datasets": "load_dataset|load_from_disk|Dataset",
@@ -34,7 +36,7 @@ MAIN = {
 def own_module(case: Case) -> Step | None:
     """A project's package that its script, started as a file, doesn't find."""
     match = MISSING.search(case.message)
-    if match is None:
+    if match is None or COMPILED.match(case.message):
         return None
     name = match["name"]
     for frame in reversed(case.frames):
@@ -61,6 +63,14 @@ def own_module(case: Case) -> Step | None:
 
 def shadowed(case: Case) -> Step | None:
     """A folder or file of the script's that is imported in place of a package."""
+    part = COMPILED.match(case.message)
+    place = next((f.file for f in reversed(case.frames) if part and f"/{part[1]}/" in f.file), "")
+    if part is not None and place and not INSTALLED.match(place):
+        folder = place[: place.rindex(f"/{part[1]}/")] or "/"
+        return Step(
+            f"Start it in another folder: {folder} has the source of {part[1]}, which is imported"
+            " in place of the installed package, and isn't compiled there."
+        )
     hidden = NO_PACKAGE.search(case.message)
     match = hidden or LACKS.search(case.message)
     if match is None:

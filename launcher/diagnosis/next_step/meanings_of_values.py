@@ -84,11 +84,36 @@ MEANINGS_OF_VALUES = (
         r"(?i)(?P<name>[\w.]*version[\w.]*)(?:\([^()]*\))? *[<>]=?|[<>]=? *(?P<_>\w*version)",
     ),
     Meaning(
+        "TypeError",
+        r"^'[<>]=?' not supported between instances of"
+        r" '(?:NoneType' and '(?:int|float)|(?:int|float)' and 'NoneType)'",
+        "Give the number that is compared there a value, as it is None: mostly a setting that was"
+        " passed as None or left out. Leave it at its default, or set it.",
+    ),
+    Meaning(
         "RuntimeError",
         r"argument #1 'indices' to have .*Long.* but got \S*(?:Float|Half|Double|BFloat16)",
         "Look for samples without text (a missing caption, an empty prompt): a tensor that is made"
         " of an empty list holds floating point numbers, and an embedding takes whole ones. If the"
         " samples are whole, the ids were cast: keep them as `torch.long`.",
+    ),
+    Meaning(
+        "ImportError|OSError",
+        r"(?P<file>[^\s:]+\.so[\w.]*): file too short",
+        "Delete {file} and build or install it anew, once and by one process: the file is cut, as"
+        " when its build was interrupted, or several ranks wrote it at once.",
+    ),
+    Meaning(
+        "TypeError",
+        r"^'(?:type|ABCMeta|builtin_function_or_method)' object is not subscriptable",
+        "Use Python 3.9 or newer, if this line has a type such as `list[...]` or `dict[...]`, which"
+        " older ones don't know; or a release of the code for this Python.",
+    ),
+    Meaning(
+        "AssertionError",
+        r"^expected size \d+==\d+, stride \d+==\d+ at dim=\d+",
+        "Run without torch.compile (`export TORCHDYNAMO_DISABLE=1`), or pad all samples to one"
+        " length: its code was made for another memory layout than this batch has.",
     ),
     Meaning(
         "FrozenInstanceError",
@@ -182,8 +207,9 @@ MEANINGS_OF_VALUES = (
     Meaning(
         "RuntimeError|ValueError",
         r"[Ss]izes of tensors must match except in dimension (?P<dim>\d+)",
-        "The tensors that are joined differ in another size than number {dim}. Pad or cut the"
-        " samples to one length first.",
+        "Compare the tensors that are joined: they differ in another size than number {dim}. Pad or"
+        " cut samples to one length; sizes of the model's own (heads, channels) differ if a"
+        " configuration, a cache or an adapter is another model's or version's.",
     ),
     Meaning(
         "RuntimeError",
@@ -247,7 +273,8 @@ MEANINGS_OF_VALUES = (
         "AssertionError",
         "^$",
         "Lower the global batch size, or give more samples, rollouts, iterations or epochs:"
-        " `{name}` came out as 0, so the settings don't make one whole training step.",
+        " `{name}` came out as 0, so the settings make no whole step of the training, or of an"
+        " evaluation (Megatron: `--split` and `--eval-iters`, both with a share or both 0).",
         r"\bassert (?:self\.|args\.)?(?P<name>\w*(?:steps|iters|batches|samples)\w*) > 0\b",
     ),
 )

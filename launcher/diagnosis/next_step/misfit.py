@@ -263,8 +263,9 @@ def _of_call(case: Case) -> Step | None:
         what = "the class" if function == "__init__" else f"`{function}`"
         return Step(
             f"Upgrade what has {what}, or take both it and what calls it in the versions that the"
-            f" project's requirements name: it is called {how}, so that one is older than the"
-            " other. If it is the project's own, change its parameters."
+            f" project's requirements name: it is called {how}, mostly as one is older than the"
+            " other. If it is the project's own, or one of several that a setting chooses, change"
+            " that."
         )
     wanting = _callers(case)[0]
     version = versions_of(case.record).get(wanting)

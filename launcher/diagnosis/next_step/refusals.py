@@ -150,6 +150,12 @@ OF_SHELL = (
         " lower.",
     ),
     Refusal(
+        r"\bsrun: error: Unable to create step for job (?P<job>\d+): Invalid generic resource",
+        "Ask for the GPUs as the job's allocation has them, or ask for them there: `scontrol show"
+        " job {job}` shows what it has (TresPerNode). `srun` within a job, and the job itself, need"
+        " the same `--gres`.",
+    ),
+    Refusal(
         r"\b(?:srun|sbatch|salloc): (?:error|fatal): (?P<why>.+)$",
         "Ask Slurm for what it has: it refuses the job with “{why}”. `sinfo -o '%P %D %c %m %G %l'`"
         " shows each partition's nodes, CPUs, memory, GPUs and time limit, `sacctmgr show assoc"

@@ -65,6 +65,7 @@ NAME = re.compile(
 REFUSED_VALUE = re.compile(
     r"\b(?:when|if) [`'\"]?(?P<name>[a-z]\w*_\w+)(?P<sign>=|: | = )"
     r"(?P<value>[Tt]rue|[Ff]alse)\b"
+    r"|^[`'\"]?(?P<named>[a-z]\w*)=(?P<given>True|False)[`'\"]? requires\b"
 )
 """A setting's value that the message declares unsupported."""
 EITHER = re.compile(
@@ -135,6 +136,7 @@ COMPARED = (
     ),
 )
 """Unmet conditions with remedies, the most specific first."""
+IMPORTS = re.compile(r"^(?:from \S+ )?import \w|\bimport_module\(")
 PRONOUNS = ("this", "it", "that", "we", "you", "they", "which", "these")
 CLASHING = re.compile(
     r"\b(?P<name>[a-z]\w*)=(?P<value>\d+)\b.*?\bbut\b.*?\b(?P<limit>max_\w+)=(?P<most>\d+)\b"
@@ -160,11 +162,12 @@ def refused_value(case: Case) -> Step | None:
     match = REFUSED_VALUE.search(case.message)
     if match is None or match["name"] in GUARDS:
         return None
-    other = {"true": "False", "false": "True"}[match["value"].lower()]
-    other = other if match["value"][0].isupper() else other.lower()
-    name = match["name"]
-    text = f"Set `{name}{match['sign']}{other}`: {speaker(case)} refuses this with"
-    return Step(f"{text} `{name}{match['sign']}{match['value']}`.")
+    name, sign = match["name"] or match["named"], match["sign"] or "="
+    value = match["value"] or match["given"]
+    other = {"true": "False", "false": "True"}[value.lower()]
+    other = other if value[0].isupper() else other.lower()
+    text = f"Set `{name}{sign}{other}`: {speaker(case)} refuses this with"
+    return Step(f"{text} `{name}{sign}{value}`.")
 
 
 def requirement(case: Case) -> Step | None:
@@ -205,8 +208,9 @@ def _as_imported(case: Case) -> str:
     """The step if a package refuses something while it is imported; otherwise empty."""
     owners = [(package_of_file(frame.file), frame.function) for frame in case.frames]
     package = next((name for name, _ in reversed(owners) if name != PYTHON), None)
-    begun = [name for name, function in owners if function == "<module>"][-1:]
-    if package in (None, MODEL_CODE) or begun != [package]:
+    begun = [name for name, function in owners[1:] if function == "<module>"][-1:]
+    is_importing = any(IMPORTS.search(frame.source) for frame in case.frames)
+    if package in (None, MODEL_CODE) or begun != [package] or not is_importing:
         return ""
     return (
         f"Upgrade {package} (`pip install -U {pip_name(str(package))}`), or downgrade what was"
