@@ -168,6 +168,8 @@ TROUBLE = re.compile(
     re.IGNORECASE,
 )
 """A person's words for a failure."""
+WORSE = re.compile(r"\b(?:wrong|incorrect|worse|bad|zero|slow\w*|garbage)\b", re.IGNORECASE)
+"""A person's words for bad weights, beside a training that goes on."""
 DOUBTED = re.compile(
     r"error|problem|issue|wrong|slow|\bonly\b|\bnot?\b|n't\b|never|instead|missing"
     r"|\u62a5\u9519|\u9519\u8bef|\u95ee\u9898|\u53ea|\u4e0d",
@@ -243,7 +245,8 @@ def _assured(reading: Reading, texts: Sequence[str], found: Sequence[str]) -> Wa
     ordered = (text for words in WARNING for text in (*found, *sentences) if words.search(text))
     said = next(ordered, None)
     left = [ASSURED.sub("", text) for text in sentences]
-    if sure is None or said is None or not _is_whole(reading) or any(map(TROUBLE.search, left)):
+    is_bad = any(words.search(text) for text in left for words in (TROUBLE, WORSE))
+    if sure is None or said is None or is_bad or not _is_whole(reading):
         return None
     return Warned(said.strip(), f"{GOES_WELL}: “{sure.strip()}”.", is_all=True)
 

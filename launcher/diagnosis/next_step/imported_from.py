@@ -68,8 +68,9 @@ def shadowed(case: Case) -> Step | None:
     if part is not None and place and not INSTALLED.match(place):
         folder = place[: place.rindex(f"/{part[1]}/")] or "/"
         return Step(
-            f"Start it in another folder: {folder} has the source of {part[1]}, which is imported"
-            " in place of the installed package, and isn't compiled there."
+            f"Start it in another folder, if {part[1]} is installed: {folder} has its source, which"
+            " is imported in place of it, and isn't compiled. Else build it there (`pip install"
+            " .`)."
         )
     hidden = NO_PACKAGE.search(case.message)
     match = hidden or LACKS.search(case.message)

@@ -61,6 +61,7 @@ def test_a_person_who_sees_that_it_goes_well(log: str) -> None:
     assert headline(judgement) == WARNED
     assert "by the words around it the training goes on" in rows(judgement, ())[0][1]
     assert headline(judged(f"{log}At the end it hangs.\n")) != WARNED
+    assert headline(judged(f"{log}With two GPUs the results are wrong.\n")) != WARNED
 
 
 @table(
