@@ -103,7 +103,7 @@ others', or none."""
 INSTALLED = re.compile(r"(?:.*/)?(?:(?:site|dist)-packages/|\.\.\./(?=.*/))(?P<package>\w+)")
 """Path of an installed module, possibly shortened to `...` by people and excerpts."""
 CHECKOUT = re.compile(
-    rf"(?:.*?/)?(?P<package>{'|'.join(sorted(PACKAGES))})/(?!examples/|tests/|(?P=package)/)"
+    rf"(?:.*?/)??(?P<package>{'|'.join(sorted(PACKAGES))})/(?!examples/|tests/|(?P=package)/)"
     r"(?=(?:(?!src/)[a-z_]\w*/)*[^/]*\Z)"
 )
 """Path of a module in a checkout: of the outermost package with only modules below it, as

@@ -27,7 +27,7 @@ SAME_NAMES = {"lightning": "pytorch_lightning"}
 """Packages with the names and versions of another."""
 IMPORTED = re.compile(
     r"cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)"
-    r"(?:'? \((?P<path>[^()]+)\)|'?\W*\Z|(?= ))"
+    r"(?:'? \((?P<path>[^()]+)\)|'?\W*\Z|'?\.?(?=\s))"
 )
 UNPLACED = re.compile(r"cannot import name '(?P<name>\w+)'\W*\Z")
 SUBMODULE = re.compile(r"No module named '(?P<module>\w+)\.(?P<name>[\w.]+)'\Z")

@@ -8,7 +8,7 @@ from importlib.metadata import Distribution, PathDistribution
 from pathlib import Path
 
 from ..evidence.failure_record import FailureRecord
-from .package_names import DISTRIBUTIONS, PACKAGES, pip_name
+from .package_names import DISTRIBUTIONS, PACKAGES, checkout_of, package_of_file, pip_name
 from .version_skew import METHOD, History, Skew, Wanting, came_before, history_of
 
 IMPORTED_AS = {
@@ -81,7 +81,7 @@ def import_name(distribution: str) -> str:
 
 def direction(skew: Skew, record: FailureRecord) -> str:
     """The remedy for a version skew, as a sentence with its command."""
-    return known_direction(skew, record) or _by_age(skew)
+    return known_direction(skew, record) or _of_clone(skew, record) or _by_age(skew)
 
 
 def known_direction(skew: Skew, record: FailureRecord) -> str:
@@ -148,6 +148,19 @@ def _is_there(history: History, version: str) -> bool:
         return known >= Version(history.has)
     except InvalidVersion:
         return False
+
+
+def _of_clone(skew: Skew, record: FailureRecord) -> str:
+    """The direction if the caller is a clone, mostly newer than what was installed for it."""
+    files = (frame.file for frame in record.frames if package_of_file(frame.file) == skew.wanting)
+    if skew.kind is not Wanting.PACKAGE or not any(map(checkout_of, files)):
+        return ""
+    package = pip_name(skew.package)
+    return (
+        f"Install the {package} that this clone of {skew.wanting} names in its requirements or"
+        f" guide, mostly a newer one (`pip install -U {package}`), or check out the release of"
+        f" {skew.wanting} that was made for the installed {package}."
+    )
 
 
 def _by_age(skew: Skew) -> str:

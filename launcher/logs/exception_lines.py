@@ -119,8 +119,8 @@ PROSE = re.compile(
 """The end of a message within a sentence."""
 CLOSING = {"`": "`", '"': '"', "'": "'", "(": ")", "[": "]"}
 HANDLED = re.compile(
-    r"\b(?:will be (?:\w+ )?(?:skipped|selected)|skipp(?:ed|ing)|falling back|retrying"
-    r"|ignoring (?:this|it)|trying (?:again|anew)|thrown while requesting"
+    r"\b(?:will be (?:\w+ )?(?:skipped|selected|deleted|dropped|ignored)|skipp(?:ed|ing)"
+    r"|falling back|retrying|ignoring (?:this|it)|trying (?:again|anew)|thrown while requesting"
     r"|using \S+(?: \S+){0,4} instead)\b",
     re.IGNORECASE,
 )

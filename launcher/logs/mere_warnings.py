@@ -66,6 +66,15 @@ KNOWN = (
         " nothing, unless no address is left (`failed to connect to any network address`).",
     ),
     _kind(
+        r"\[c10d\] The \w+ socket .*\(errno: 97 - Address family not supported",
+        "IPv6 is off on this machine, and c10d goes on over IPv4. It stops nothing.",
+    ),
+    _kind(
+        r"You are running multi-node training without SLURM handling the processes",
+        "NeMo notes that another launcher than Slurm starts the processes. It stops nothing; each"
+        " node needs its ranks' variables from that launcher.",
+    ),
+    _kind(
         r"barrier\(\): using the device under current context",
         "torch takes the current device for the barrier. It stops nothing if each rank has called"
         " `torch.cuda.set_device`; `device_id=` in `init_process_group` silences it.",

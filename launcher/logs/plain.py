@@ -32,9 +32,15 @@ STRAIGHT = str.maketrans(
 )
 """Plain characters for typographic quotes, spaces and colons."""
 SPELT = re.compile(
-    r"\b(?P<kind>value|type|key|index|attribute|runtime|assertion) ?error: ", re.IGNORECASE
+    r"\b(?P<kind>value|type|key|index|attribute|runtime|assertion) ?error: "
+    r"|^(?P<cut>alue|ype|ey|ndex|ttribute|untime|ssertion|mport|oduleNotFound)Error: ",
+    re.IGNORECASE,
 )
 """An exception's name as a person spells it."""
+NAMES = (
+    *("ValueError", "TypeError", "KeyError", "IndexError", "AttributeError", "RuntimeError"),
+    *("AssertionError", "ImportError", "ModuleNotFoundError"),
+)
 UNQUOTED = re.compile(r"(?<=Error: )(\w+) object has no attribute (\w+)")
 """Python's message without its quotes, as a page shows it that takes them for markup."""
 RETURNED = re.compile(r"\s*\^M\s*\d+%\|.*")
@@ -133,11 +139,19 @@ def unmarked(text: str) -> str:
     """Removes marks around a line or around an exception's name."""
     if "`" in text or "**" in text or STATED.match(text) or SPELT.match(text):
         text = MARKED.sub(r"\2\3", text)
-        text = SPELT.sub(lambda spelt: f"{spelt['kind'].capitalize()}Error: ", text)
+        text = SPELT.sub(_spelt_right, text)
         text = UNQUOTED.sub(r"'\1' object has no attribute '\2'", text)
     while (inner := _inner(text)) != text:
         text = inner
     return text
+
+
+def _spelt_right(spelt: re.Match[str]) -> str:
+    """An exception's name, also if a copy lacks its first letter."""
+    if cut := spelt["cut"]:
+        whole = (name for name in NAMES if name[1:].lower() == f"{cut}Error".lower())
+        return f"{next(whole)}: "
+    return f"{spelt['kind'].capitalize()}Error: "
 
 
 def _inner(text: str) -> str:

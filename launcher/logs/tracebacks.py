@@ -167,9 +167,11 @@ class Tracebacks:
             if not self.is_open:
                 self._open(number)
             function = (place["function"] or "").strip()
+            name, _, rest = function.partition(" ")  # of a copy in one line
+            function = name if GLUED.match(rest) else function
             self._frame(Frame(place["file"], int(place["line"]), function, ""))
             self.placed, self.margin = number, len(text) - len(text.lstrip())
-            return True
+            return function != name or not rest or self._takes_inside(number, rest)
         if OF_IPYTHON.match(text) and not self.is_open:
             self._open(number)
             self.is_notebook = True

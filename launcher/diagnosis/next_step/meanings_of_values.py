@@ -116,6 +116,13 @@ MEANINGS_OF_VALUES = (
         " length: its code was made for another memory layout than this batch has.",
     ),
     Meaning(
+        "RuntimeError",
+        r"^Tensors of the same index must be on the same device and the same dtype",
+        "Upgrade transformers (4.47 or newer) if its Trainer runs under FSDP and accumulates"
+        " gradients: before, they could have another dtype than the weights. In a loop of your own"
+        " make the optimizer after the model was cast and moved, and cast no gradients.",
+    ),
+    Meaning(
         "FrozenInstanceError",
         r"cannot assign to field '?(?P<name>\w+)",
         "Install the versions that the script's requirements name, or give `{name}` its value"

@@ -288,9 +288,9 @@ def _of_call(case: Case) -> Step | None:
     if PRIVATE.search(function):  # a library's helper, no callback
         return Step(f"{ages[0].upper()}{ages[1:]}. {wanting} calls `{function}` {how}.")
     return Step(
-        f"Change the parameters of `{function}`, or add `**kwargs`, if it is the project's own (an"
-        f" override, a callback, a reward or collate function): {wanting} calls it {how}. Else"
-        f" {ages}."
+        f"{ages[0].upper()}{ages[1:]}. If it is the project's own (an override, a callback, a"
+        " reward or collate function), change its parameters, or add `**kwargs`:"
+        f" {wanting} calls `{function}` {how}."
     )
 
 

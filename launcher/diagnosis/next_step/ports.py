@@ -9,6 +9,8 @@ from .step import Case, Step
 TAKEN = re.compile(
     r"\[?Errno:? ?98\]?|EADDRINUSE|[Aa]ddress already in use|\[WinError 10048\]|port .{0,20}in use"
 )
+CLOSED = re.compile(r"failed to bind to \S*:(?P<port>\d{1,3}) \(errno: 13\b")
+"""A port that only root may open."""
 PORT = re.compile(r"(?:\bport\b[=: '\"]{1,4}|(?:\d|\]|localhost|\*|'):|', )(\d{4,5})\b")
 OPTION = re.compile(r"(--[\w-]*port)[= ](\d{2,5})\b")
 ENGINES = re.compile(r"\bEngineCore\b|\bvLLM\w*\b|(?:^|[/ ])(?:vllm|sglang)/|\bsglang\.srt\b", re.M)
@@ -17,6 +19,12 @@ RENDEZVOUS = re.compile(r"torch/distributed/(?:rendezvous|elastic|launcher)|MAST
 
 def taken_port(case: Case) -> Step | None:
     """Whose port is taken, and which setting changes it."""
+    if closed := CLOSED.search(case.message):
+        return Step(
+            f"Choose a port from 1024 on, such as 29500, in place of {closed['port']} (torchrun:"
+            " `--master_port`, accelerate: `--main_process_port`): lower ones are closed to users"
+            " other than root."
+        )
     if not TAKEN.search(case.message):
         return None
     found = PORT.search(case.message)

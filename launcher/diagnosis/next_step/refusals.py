@@ -69,6 +69,12 @@ REFUSALS = (
         " installed version.",
     ),
     Refusal(
+        r"^The '(?P<key>[\w.\[\]-]+[^']*)' distribution was not found and is required by"
+        r" (?P<by>[\w.-]+)",
+        'Install what {by} requires, `pip install "{key}"`, or upgrade {by} (`pip install -U'
+        " {by}`), if the version that you need is outside of that range.",
+    ),
+    Refusal(
         r"^['\"]?(?P<key>[\w.]+) is not in the (?:\S+ )?registry\b"
         r"|^['\"]*No object named '(?P<other>[\w.]+)' found in '\w+' registry",
         "Import the module that registers `{key}`, as the program hasn't: by `custom_imports` or"

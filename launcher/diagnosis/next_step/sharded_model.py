@@ -34,6 +34,8 @@ SHAPES = re.compile(
 )
 SHARDING = re.compile(r"zero|fsdp|deepspeed|shard|stage[ _]?3|\'weight\'", re.I)
 """Words that indicate sharded weights."""
+FLAT = 1_000_000
+"""Elements above which a vector is a flattened piece of a model."""
 SHAPED = re.compile(r"shape|size|mismatch|dimension|numel|elements", re.I)
 
 
@@ -172,6 +174,13 @@ def sharded(case: Case) -> Step | None:
                 f"The shapes differ by the factor {ratio}, which is the number of ranks: one is the"
                 " whole, the other a rank's part. Load and save it with the sharding that it was"
                 " made with, or gather it first."
+            )
+        if ratio and is_divided and len(a) == 1 and min(*a, *b) > FLAT:
+            return Step(
+                f"Resume with as many ranks as wrote the checkpoint, or load the model's weights"
+                f" alone and begin with a new optimizer state: one flat piece has {ratio} times the"
+                " elements of the other, mostly as ZeRO or FSDP divided it among another number of"
+                " ranks. DeepSpeed converts such a checkpoint (`ds_to_universal.py`)."
             )
     return None
 
