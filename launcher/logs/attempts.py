@@ -163,7 +163,7 @@ def _completed(trace: Trace) -> str:
     """An exception's message, from the line that raised it if a paste has cut its end off."""
     message, frame = trace.raised.message, trace.raised.frame
     literal = LITERAL.search(frame.source) if frame and len(message) >= SHORTEST_CUT else None
-    whole = literal["text"] if literal else ""
+    whole = re.split(r"[{%]", literal["text"])[0].rstrip() if literal else ""
     return whole if whole.startswith(message) else message
 
 

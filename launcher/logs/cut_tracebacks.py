@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..catalogue.entry import KnownFailure, Role
+from ..diagnosis.next_step.choose import next_step
 from ..diagnosis.next_step.cut_off import CUT_OFF, waits
 from ..diagnosis.root_cause import finding_of
 from ..evidence.failure_record import FailureRecord, Frame
@@ -32,6 +33,13 @@ QUOTED = re.compile(
     re.IGNORECASE,
 )
 """A message that a person quotes as the error."""
+OVER = re.compile(
+    r"\b(?:previously|before|fixed|solved|resolved|earlier|will be|no help)\b", re.IGNORECASE
+)
+"""Words on another error, or on none."""
+OF_SOMEBODY = re.compile(r"\b(?:my|I|we|our)\b")
+NO_ANSWER = ("fallback", "requirement", "told", "cut-off")
+"""Rules that say no more of a message than it does itself."""
 OF_RAY = re.compile(r"\bRayTaskError\((?P<kind>[A-Z]\w*)\)")
 """The type of a worker's exception in Ray's line above its traceback."""
 OF_MESSAGE = re.compile(
@@ -105,7 +113,10 @@ def _in_title(cut: Evidence, reading: Reading) -> Evidence | None:
     if title is None or title.number >= cut.record.at:
         return None
     lines = reading.last_lines.get(cut.file, ())
+    if OF_PROGRAM.search(title.text) or OVER.search(title.text):
+        return None
     typed = TITLED.match(title.text)
+    typed = None if typed and OF_SOMEBODY.search(typed["said"]) else typed
     by_ray = (OF_RAY.search(line.text) for line in lines if OF_MESSAGE.search(title.text))
     kind = typed or next(filter(None, by_ray), None)
     quoted = QUOTED.search(title.text)
@@ -132,7 +143,10 @@ def with_words(
     """
     named = [failure for failure in told if failure.finding.record.exception]
     if not named and (titled := _in_title(cut, reading)) is not None:
-        named = [Failure(finding_of(titled.record, catalogue), titled)]
+        finding = finding_of(titled.record, catalogue)
+        is_message = bool(titled.record.exception or QUOTED.search(titled.lines[0][1]))
+        if is_message or finding.entry or next_step(titled.record).rule not in NO_ANSWER:
+            named = [Failure(finding, titled)]
     if not named:
         return Failure(finding_of(cut.record, catalogue), cut)
     record = cut.record

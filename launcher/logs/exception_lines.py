@@ -94,12 +94,13 @@ NAME = re.compile(r"(?<=[-|] )\w+ (?=[-|] )")
 SPOKEN = re.compile(
     rf"(?<![A-Za-z0-9_.])(?!Conda)(?P<kind>{NAMED})(?:[`'\"*]*: ?(?P<message>.*)"
     r"|\((?P<quote>['\"])(?P<shown>.*)(?P=quote),?\).*"
-    r"|[`'\"*]* \((?P<within>[^()]*[a-z]{2} [^()]*)\)[.,!?]*|[`'\"*.,!?)\]]*)$"
+    r"|[`'\"*]* \((?P<within>(?!.*\b(?:happens|only|GPUs?|see|when|if|like)\b)"
+    r"[^()]*[a-z]{2} [^()]*)\)[.,!?]*|[`'\"*.,!?)\]]*)$"
 )
 """An exception mentioned in a sentence: its name with a message, as a value, or at the end."""
 OF_CODE = re.compile(
     r"\b(?:except|raise|catch|class|import|isinstance)\b[^:]*$"
-    r"|\bif (?!(?:you|it|I|we|the|there|this|any\w*)\b)[^:]*$|^\s*[{\[]['\"{]|^FAILED \S+::"
+    r"|\bif (?!you(?:'ve| have)\b)[^:]*$|^\s*[{\[]['\"{]|^FAILED \S+::"
 )
 """Text before an exception's name in source code, data or a test report."""
 HAPPENS = re.compile(

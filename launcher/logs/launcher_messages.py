@@ -36,7 +36,6 @@ ENDS = (
     r"ChildFailedError: *(?:$|[\n\r])",
     r"Root Cause \(first observed failure\)",
     r"\] exits with return code = -?[1-9]",
-    r":sigkill_handler\] Killing subprocess \d",  # DeepSpeed
     r"failed \(exitcode: ",
     r"\[safe-launch\] attempt \d+:? failed",
     r"DUE TO JOB REQUEUE",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -145,7 +144,6 @@ OF_ITSELF = (
     _kind(r"\b\w*UserWarning: ", "it is a warning, after which the program goes on."),
 )
 """Words of a warning that show its weight."""
-GOES_WELL = "by the words around it the training goes on"
 GRAVE = re.compile(
     r"incorrect|wrong|unexpected|undefined|fail|\bhang|freez|deadlock|\bnan\b|overflow|corrupt|lost\b"
     r"|compatib|driver|\bcpu\b|cuda|unable|can(?:no|')t|could not|not found|missing|broadcast"
@@ -157,28 +155,14 @@ BELOW = re.compile(r"\s|\S*warn\w*\(")
 """A source line below a warning."""
 WRAPPED = re.compile(r"[\w,] ?\n[a-z]+[ ,]")
 """The end of a line, and the begin of the next that goes on with its sentence."""
-ASSURED = re.compile(
-    r"\b(?:does(?:n't| not)|didn't|did not) (?:seem to )?(?:affect|influence|interrupt|stop)\b"
-    r"|\b(?:loss|training|speed|accuracy|reward)\b[^.]{0,60}\b(?:is|was|looks|has been)"
-    r" (?:\w+ )?(?:normal|fine|ok|improved|falling|rising|not affected)\b"
-    r"|\b(?:then |still )?(?:it )?(?:continues|goes on|keeps) (?:the )?(?:train\w+|running)\b"
-    r"|\u4e0d\u5f71\u54cd|\u6b63\u5e38\u8bad\u7ec3|\u80fd(?:\u591f)?\u6b63\u5e38",
-    re.IGNORECASE,
-)
-"""A person's words for a training that goes well."""
-WARNING = tuple(map(re.compile, (r"Warning:|\b[Dd]eprecated\b", r"(?i)\bwarn")))
-"""Words of a warning, the surest first."""
-SENTENCE = re.compile(r"(?<=[.!?]) +")
 TROUBLE = re.compile(
     r"\b(?:crash|hang|hung|stuck|frozen|freez|stall|kill|fail|abort|exit|stop)|out of memory"
-    r"|\b(?:die[sd]?|dead|nan|oom|ends|ended|quits?)\b|(?:n't|\bnot?|never) (?:\w+ )?"
-    r"(?:work|start|train|run|learn|converg|improv|respon|progress)"
+    r"|\b(?:die[sd]?|dead|oom|ends|ended|quits?|flat|nothing|deadlock\w*)\b|(?<![A-Za-z])nan(?![A-Za-z])"
+    r"|(?:n't|\bnot?|never) (?:\w+ )?(?:work|start|train|run|learn|converg|improv|respon|progress)"
     r"|\u5361|\u5d29|\u5931\u8d25|\u6302|\u9000\u51fa|\u65e0\u6cd5|\u505c|\u4e2d\u65ad",
     re.IGNORECASE,
 )
 """A person's words for a failure."""
-WORSE = re.compile(r"\b(?:wrong|incorrect|worse|bad|zero|slow\w*|garbage)\b", re.IGNORECASE)
-"""A person's words for bad weights, beside a training that goes on."""
 DOUBTED = re.compile(
     r"error|problem|issue|wrong|slow|\bonly\b|\bnot?\b|n't\b|never|instead|missing"
     r"|\u62a5\u9519|\u9519\u8bef|\u95ee\u9898|\u53ea|\u4e0d",
@@ -227,8 +211,6 @@ def warned(reading: Reading) -> Warned | None:
             found.append(weighed)
         elif not is_below:
             others.append(text)
-    if (assured := _assured(reading, texts, [match.string for _, match in found])) is not None:
-        return assured
     around = [f"{each.string[: each.start()]} {each.string[each.end() :]}" for _, each in found]
     is_bad = any(map(TROUBLE.search, (*others, *around)))
     persons = [text for text in others if is_persons(text)]
@@ -245,19 +227,6 @@ def warned(reading: Reading) -> Warned | None:
     is_all &= is_asked or bool(persons)
     said = match.string[match.start() :] if kind in KNOWN else match.string
     return Warned(said.strip(), kind.means, is_all) if is_all or is_asked else None
-
-
-def _assured(reading: Reading, texts: Sequence[str], found: Sequence[str]) -> Warned | None:
-    """The warning of a text in which a person writes that the training goes well."""
-    sentences = [part for text in texts for part in SENTENCE.split(text) if part.strip()]
-    sure = next(filter(ASSURED.search, sentences), None)
-    ordered = (text for words in WARNING for text in (*found, *sentences) if words.search(text))
-    said = next(ordered, None)
-    left = [ASSURED.sub("", text) for text in sentences]
-    is_bad = any(words.search(text) for text in left for words in (TROUBLE, WORSE))
-    if sure is None or said is None or is_bad or not _is_whole(reading):
-        return None
-    return Warned(said.strip(), f"{GOES_WELL}: “{sure.strip()}”.", is_all=True)
 
 
 def _weighed(text: str) -> tuple[Kind, re.Match[str]] | None:

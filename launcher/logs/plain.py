@@ -33,6 +33,7 @@ STRAIGHT = str.maketrans(
 """Plain characters for typographic quotes, spaces and colons."""
 SPELT = re.compile(
     r"\b(?P<kind>value|type|key|index|attribute|runtime|assertion) ?error: "
+    r"(?![-+]?(?:\d|\.\d|nan\b|inf\b))"
     r"|^(?P<cut>alue|ype|ey|ndex|ttribute|untime|ssertion|mport|oduleNotFound)Error: ",
     re.IGNORECASE,
 )

@@ -231,10 +231,16 @@ def _finding(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Findin
     return replace(finding, role=Role.CASCADE) if is_later else finding
 
 
+LACKS = ("AttributeError", "TypeError", "NameError", "ImportError")
+"""Exceptions of an object that was never completely made."""
+
+
 def _is_of_remains(failure: Failure) -> bool:
     """Whether an object failed as Python removed it, by what it had never got."""
-    frames = failure.finding.record.frames
-    return failure.evidence.is_ignored and bool(frames) and frames[-1].function != "__del__"
+    record = failure.finding.record
+    is_lacking = record.exception.rpartition(".")[2] in LACKS
+    is_deeper = bool(record.frames) and record.frames[-1].function != "__del__"
+    return failure.evidence.is_ignored and is_lacking and is_deeper
 
 
 def _counts(failure: Failure, reading: Reading) -> bool:

@@ -14,7 +14,11 @@ LONGEST_FILE = 2 << 20
 """Maximum bytes of a file to read."""
 LONGEST = 200
 """Maximum characters of a condition to quote."""
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+BARRIERS = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef),
+    *(ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case),
+)
+"""Statements with a reason of their own to run what is in them."""
 
 
 def condition_texts(record: FailureRecord) -> list[str]:
@@ -50,13 +54,44 @@ def _around(tree: ast.Module, line: int) -> str:
             return ""
         path.append((node, children[0]))
         node = children[0]
-    for parent, child in reversed(path):
-        if isinstance(parent, SCOPES):
+    for at, (parent, child) in reversed([*enumerate(path)]):
+        if isinstance(parent, BARRIERS):
             return ""
         if isinstance(parent, ast.If):
-            test = ast.unparse(parent.test)
-            return test if child in parent.body else f"not ({test})"
+            return _condition([parent for parent, _ in path[: at + 1]], child, line)
     return ""
+
+
+def _condition(parents: list[ast.AST], child: ast.AST, line: int) -> str:
+    """What the innermost `if` of parents had to find for its child to run."""
+    innermost = parents[-1]
+    assert isinstance(innermost, ast.If)
+    if child in innermost.body:
+        return _shown([innermost.test], innermost.body, line)
+    tests = [innermost.test]
+    for outer in reversed(parents[:-1]):
+        if not isinstance(outer, ast.If) or outer.orelse != [innermost]:
+            break
+        tests.insert(0, outer.test)
+        innermost = outer
+    body = parents[-1].orelse if isinstance(parents[-1], ast.If) else []
+    return _shown([_negated(test) for test in tests], body, line)
+
+
+def _negated(test: ast.expr) -> ast.expr:
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return test.operand
+    return ast.UnaryOp(ast.Not(), test)
+
+
+def _shown(tests: list[ast.expr], body: list[ast.stmt], line: int) -> str:
+    """The joined tests; empty if the body changes what they read, or any script meets them."""
+    names = {n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}
+    before = (n for statement in body for n in ast.walk(statement) if isinstance(n, ast.Name))
+    changed = {n.id for n in before if isinstance(n.ctx, ast.Store) and n.lineno <= line}
+    if names & changed or "__name__" in names:
+        return ""
+    return ast.unparse(tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests))
 
 
 def _covers(node: ast.AST, line: int) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ...evidence.failure_record import Frame
 from .step import Case, Step
 
-HOLDERS = re.compile(r"(?:\w*_)?(?:args|arguments|config|cfg|conf|opts?|options|hparams|params)")
+HOLDERS = re.compile(r"(?:\w*_)?(?:args|arguments|config|cfg|conf|opts?|options|hparams)")
 """Names of objects that hold a run's settings."""
 OF_MODEL = ("model_type", "architectures", "_name_or_path", "name_or_path")
 """Settings that a model has, not a run."""
@@ -72,7 +72,7 @@ def unmet_by(source: str) -> Unmet | None:
         (statement,) = ast.parse(source.strip()).body
     except (SyntaxError, ValueError):
         return None
-    if not isinstance(statement, ast.Assert):
+    if not isinstance(statement, ast.Assert) or isinstance(statement.test, ast.Constant):
         return None
     test = statement.test
     return Unmet(_sentence(test), tuple(dict.fromkeys(_settings(test))))

@@ -135,7 +135,7 @@ SURER: tuple[str, ...] = (
 SUREST: tuple[str, ...] = (
     *("other-modules", "refused-itself", "own-address", "hidden-devices", "bare-model", "switch"),
     *("many-launchers", "shadowed", "one-device", "no-operator", "misspelt-option"),
-    *("unequal-replicas", "worked-before"),
+    "unequal-replicas",
 )
 """Rules more specific than any entry."""
 

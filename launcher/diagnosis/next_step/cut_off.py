@@ -46,7 +46,7 @@ CALLS = (
         ),
     ),
     (
-        r"^[A-Za-z]:\\.*\binit_process_group",
+        r"^[A-Za-z]:\\(?!.*gloo).*\binit_process_group",
         (
             'Take `backend="gloo"`, or one process (a single GPU), or run it on Linux or in WSL 2:'
             " on Windows torch has no NCCL. Warnings of sockets there (10049) are harmless."
@@ -72,7 +72,7 @@ CALLS = (
         "Load the data in the main process (`num_workers=0`) to see which sample fails, and why.",
     ),
     (
-        r"\b(?:torch\.)?(?:cat|stack|vstack|hstack|concat\w*)\(",
+        r"\b(?:torch\.)?(?:cat|stack|vstack|hstack|concat(?:enate)?)\(",
         (
             "Compare the shapes of what is joined there: it fails mostly as samples, or ranks, have"
             " different lengths. Pad them alike; accelerate joins no batches of several ranks with"

@@ -40,6 +40,8 @@ DISPATCHING = (
 """Functions that only call others: as the last frame, the log lacks the one that raised."""
 OF_SYSTEM = re.compile(r"(?:OS|IO|FileNotFound|Permission|\w*Process|Connection\w*|Timeout)Error|")
 """Exceptions of the machine's, and of a child's end."""
+OF_CHECKS = ("ValueError", "KeyError", "TypeError", "Exception")
+"""Exceptions by which a package refuses what it is given."""
 OF_VERSIONS = {
     *("AssertionError", "AttributeError", "KeyError", "NotImplementedError", "RuntimeError"),
     *("TypeError", "ValueError"),
@@ -133,10 +135,17 @@ def _other_release(case: Case) -> str:
     faulty = next((f for f in outward if package_of_file(f.file) not in GROUND), None)
     package = package_of_file(faulty.file) if faulty else _package_of_message(case)
     package = package or _framework(case)
-    is_cut = bool(case.frames) and case.frames[-1].function in DISPATCHING
-    if case.is_users or is_cut or package not in PACKAGES or OF_SYSTEM.fullmatch(case.kind):
+    is_cut = _is_dispatched(case)
+    is_check = case.kind in OF_CHECKS and (
+        not case.frames or case.frames[-1].source.startswith("raise ")
+    )
+    is_other = is_cut or is_check or OF_SYSTEM.fullmatch(case.kind)
+    if case.is_users or is_other or package not in PACKAGES:
         return ""
     if faulty and (clone := checkout_of(faulty.file)):
+        inside = faulty.file.replace("\\", "/").removeprefix(clone)
+        if not clone.endswith(f"/{package}") and "src" not in inside.split("/"):
+            return ""  # maybe a folder of the user's, of the same name
         where = "" if "_ray_pkg_" in clone else f" in {clone}"  # Ray's copy of it
         return f"Update the clone{where} (`git pull`): it may be mended in its newest code. "
     clone = ", or `git pull` in a clone" if package == _framework(case) else ""
@@ -146,9 +155,18 @@ def _other_release(case: Case) -> str:
     )
 
 
+def _is_dispatched(case: Case) -> bool:
+    """Whether the log lacks the frame that raised."""
+    last = case.frames[-1] if case.frames else None
+    if last is None or package_of_file(last.file) is None:
+        return False
+    return last.function in DISPATCHING and not last.source.startswith(("raise ", "assert "))
+
+
 def _package_of_message(case: Case) -> str | None:
     """The package of a class or function in the message, if no frame is known."""
-    names = () if case.frames else re.findall(r"(?<![\w.])[A-Z]\w{5,}", case.message)
+    is_shown = case.frames or case.kind == "KeyError"
+    names = () if is_shown else re.findall(r"(?<![\w.])[A-Z]\w{5,}", case.message)
     return next(filter(None, map(package_of_name, names)), None)
 
 
@@ -179,7 +197,7 @@ def _owner(case: Case, package: str | None) -> str:
     """Describes the owner of the failed line."""
     if not case.kind:
         return "The log shows no exception"
-    if case.frames and case.frames[-1].function in DISPATCHING:
+    if _is_dispatched(case):
         return "The log lacks the frame that raised, which is called there"
     if package:
         return f"The line that failed is in {package}"

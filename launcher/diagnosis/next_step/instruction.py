@@ -108,7 +108,8 @@ def sentences(message: str) -> list[str]:
 def instruction(case: Case) -> Step | None:
     """The instruction in the message."""
     found = matching(case, INSTRUCTION)
-    if (removed := REMOVED.search(case.message)) is not None:
+    removed = None if case.is_users and found else REMOVED.search(case.message)
+    if removed is not None:
         package = pip_name(case.package) if case.package not in (None, PYTHON) else "the package"
         return Step(
             f"Upgrade what uses `{removed['name']}`, or take {package} below"

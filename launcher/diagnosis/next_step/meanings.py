@@ -50,7 +50,7 @@ MEANINGS = (
         "Load {key} from where it was saved, as the checkpoint doesn't hold it: sharded states"
         " (ZeRO, FSDP) lie in files of their own, which the library that wrote them loads. Or go"
         " on without it, if it was saved without.",
-        r"(?i)state|ckpt|checkpoint",
+        r"(?i)(?:state_dict|ckpt\w*|checkpoint\w*)\[['\"]",
     ),
     Meaning(
         "KeyError",

@@ -66,7 +66,7 @@ MEANINGS_OF_VALUES = (
         "Unfreeze what is to be trained, if all of it is frozen: there is no parameter here. If a"
         " frozen model is prepared (a reference, a teacher), give it no optimizer: delete"
         " `optimizer` and `scheduler` from the DeepSpeed configuration.",
-        r"\b(?:numel|param_groups|param\w*|psg)\b",
+        r"\b(?:ds_numel|\w*param_groups|params|psg)\b|\bparameters\(\)",
     ),
     Meaning(
         "IndexError|RuntimeError|ValueError",
@@ -78,10 +78,10 @@ MEANINGS_OF_VALUES = (
     ),
     Meaning(
         "TypeError",
-        r"not supported between instances of '(?:NoneType' and 'str|str' and 'NoneType)'",
+        r"not supported between instances of 'NoneType' and 'str'",
         "Install the package whose version is compared there, or choose the option that does"
         " without it: `{name}` is None, so that it mostly isn't installed in this environment.",
-        r"(?i)(?P<name>[\w.]*version[\w.]*)(?:\([^()]*\))? *[<>]=?|[<>]=? *(?P<_>\w*version)",
+        r"(?i)(?P<name>[\w.]*version[\w.]*)(?:\([^()]*\))? *[<>]=?",
     ),
     Meaning(
         "TypeError",
@@ -105,7 +105,7 @@ MEANINGS_OF_VALUES = (
     ),
     Meaning(
         "TypeError",
-        r"^'(?:type|ABCMeta|builtin_function_or_method)' object is not subscriptable",
+        r"^'(?:type|ABCMeta)' object is not subscriptable",
         "Use Python 3.9 or newer, if this line has a type such as `list[...]` or `dict[...]`, which"
         " older ones don't know; or a release of the code for this Python.",
     ),
@@ -244,7 +244,7 @@ MEANINGS_OF_VALUES = (
         " its share is empty, as with fewer samples than ranks times batch, a filter that removed"
         " all, or a library that left the data on another rank. If so, upgrade that, or try one"
         " process.",
-        r"^[^/%]*(?://?|%)=?\s*\(?(?P<name>(?:[\w]+\.)*\w*(?:num_\w*(?:steps|batches|samples)|per_epoch|len\w*)\w*)(?![\w(\[])[^/%]*$",
+        r"^[^/%]*(?://?|%)=?\s*\(?(?P<name>(?:[\w]+\.)*\w*(?:num_\w*(?:steps|batches|samples)|per_epoch))(?![\w(\[])[^/%]*$",
     ),
     Meaning(
         "ZeroDivisionError",

@@ -276,22 +276,16 @@ def _of_call(case: Case) -> Step | None:
             f" calls its own `{function}` {how}, so that one of the two may have been replaced by a"
             " framework, a kernel or the model's own code, which was written for another release."
         )
-    this = f"this {wanting} ({version})" if version else f"this {wanting}"
+    this = f"{wanting} ({version})" if version else wanting
     if "missing" in case.message:
-        newest = f"the newest {wanting} (`pip install -U {pip_name(wanting)}`)"
-        ages = f"take {newest}, or an older version of what defines `{function}`, which is newer"
+        change = f"Give {name} of `{function}` a default" if match["name"] else "Change it"
+        ages = f"ake a newer {wanting}, or an older version of the package that has `{function}`"
     else:
-        ages = (
-            f"take a newer version of what defines `{function}`, or an older {wanting}: it is older"
-        )
-    ages += f" than {this}"
+        change = f"Change the parameters of `{function}` or add `**kwargs`"
+        ages = f"ake a newer version of the package that has `{function}`, or an older {wanting}"
     if PRIVATE.search(function):  # a library's helper, no callback
-        return Step(f"{ages[0].upper()}{ages[1:]}. {wanting} calls `{function}` {how}.")
-    return Step(
-        f"{ages[0].upper()}{ages[1:]}. If it is the project's own (an override, a callback, a"
-        " reward or collate function), change its parameters, or add `**kwargs`:"
-        f" {wanting} calls `{function}` {how}."
-    )
+        return Step(f"T{ages}: {this} calls `{function}` {how}.")
+    return Step(f"{change}, if it is the project's own; else t{ages}: {this} calls it {how}.")
 
 
 def _of_part(case: Case) -> Step | None:

@@ -38,7 +38,7 @@ SWITCHES = (
         Device.NPU,
     ),
     Switch(
-        re.compile(r"OptimState(?:8|4|Fp8)\w*|\b_?(?:un)?flat\w*_optim_state|optim_state_dict"),
+        re.compile(r"OptimState(?:8|4|Fp8)\w*|\b_?(?:un)?flat\w*_optim_state"),
         re.compile(
             r"(?P<it>(?i:\bpaged_)?\b(?i:adam\w*|lion\w*)_?(?:8|4)[-_]?bit\b|OptimState\w+)"
         ),

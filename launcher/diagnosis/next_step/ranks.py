@@ -136,7 +136,8 @@ def shared_cache(case: Case) -> Step | None:
     """Code that a library generates, read by a rank while another was writing it."""
     places = (f"{frame.file} {frame.source}" for frame in case.frames)
     match = next(filter(None, map(CACHE.search, (case.message, *places))), None)
-    if match is None or not HALF.search(case.message) or not _is_ranked(case):
+    is_launched = _is_ranked(case) or LAUNCHED.search(case.around) is not None
+    if match is None or not is_launched or not HALF.search(case.message):
         return None
     name = match[0] if " " not in match[0] and "(" not in match[0] else "unsloth_compiled_cache"
     return Step(
@@ -151,6 +152,8 @@ def other_modules(case: Case) -> Step | None:
     """Ranks in the same operation with different shapes, which run different modules."""
     match = COLLECTIVE.search(case.raised.message) or SHAPES.search(case.raised.message)
     if match is None or match["this"] != match["that"] or match["a"] == match["b"]:
+        return None
+    if len(set(re.findall(r"OpType=(\w+)", case.raised.message))) > 1:
         return None
     text = (
         "Let every rank run the same modules in the same order, or shard so that no forward pass"
@@ -224,7 +227,7 @@ def _one_process_each(case: Case) -> Step | None:
 def _is_ranked(case: Case) -> bool:
     """Whether the log shows several ranks, by a prefix, a word or a number."""
     named = case.record.rank is not None or RANKED.search(case.around) is not None
-    return named or bool(world_sizes(case)) or LAUNCHED.search(case.around) is not None
+    return named or bool(world_sizes(case))
 
 
 def world_sizes(case: Case) -> frozenset[int]:

@@ -70,6 +70,11 @@ REFUSALS = (
     ),
     Refusal(
         r"^The '(?P<key>[\w.\[\]-]+[^']*)' distribution was not found and is required by"
+        r" (?:th(?:is|e) |$)",
+        'Install what is missing: `pip install "{key}"`.',
+    ),
+    Refusal(
+        r"^The '(?P<key>[\w.\[\]-]+[^']*)' distribution was not found and is required by"
         r" (?P<by>[\w.-]+)",
         'Install what {by} requires, `pip install "{key}"`, or upgrade {by} (`pip install -U'
         " {by}`), if the version that you need is outside of that range.",

@@ -103,10 +103,11 @@ def _handed_over(case: Case, name: str) -> str:
     if call is None or package in (None, PYTHON):
         return ""
     values = " or ".join(f"`{value}`" for value in _arguments(call))
+    place = f" It comes from line {call.line} of {call.file}, `{call.source}`."
+    place = "" if call == case.users_frame else place  # which is named anyway
     return (
         f"Give {values} a value, or take another release of {package}, if None is meant there (no"
-        f" reference model, no evaluation): {package} takes no None as `{name}`. It comes from"
-        f" line {call.line} of {call.file}, `{call.source}`."
+        f" reference model, no evaluation): {package} takes no None as `{name}`.{place}"
     )
 
 

@@ -13,7 +13,7 @@ from .step import Case, Step
 WRAPPERS = ("DistributedDataParallel", "DataParallel")
 TRAINS = re.compile(r"\.(?:train|fit|step|evaluate|predict)\(")
 """A call of a trainer's own loop."""
-BACKWARD = re.compile(r"\bbackward\(")
+BACKWARD = re.compile(r"(?:loss\w*|\bautograd)\.backward\(")
 GATHERED = ("all_gather_coalesced", "_all_gather_dtype", "get_only_unique_item", "defragment")
 """Functions of DeepSpeed that gather several weights in one operation."""
 UNIQUE = re.compile(
@@ -34,6 +34,7 @@ SHAPES = re.compile(
 )
 SHARDING = re.compile(r"zero|fsdp|deepspeed|shard|stage[ _]?3|\'weight\'", re.I)
 """Words that indicate sharded weights."""
+RESUMES = re.compile(r"resum|checkpoint|load_state|optimizer|\u52a0\u8f7d|\u65ad\u70b9", re.I)
 FLAT = 1_000_000
 """Elements above which a vector is a flattened piece of a model."""
 SHAPED = re.compile(r"shape|size|mismatch|dimension|numel|elements", re.I)
@@ -69,11 +70,10 @@ def bypassed_engine(case: Case) -> Step | None:
     loop = next((p for p in passes if package_of_file(case.frames[p].file) is None), None)
     if loop is None:
         return None
-    within = case.frames[loop + 1 :]
-    is_engines = any(f.is_of("deepspeed/runtime/engine.py") for f in within)
-    if is_engines or not any(package_of_file(frame.file) == "deepspeed" for frame in within):
+    frame, within = case.frames[loop], case.frames[loop + 1 :]
+    is_handed_on = any(f.is_of("engine.py") or package_of_file(f.file) in LOOPS for f in within)
+    if is_handed_on or not any("deepspeed/runtime/zero/" in f.file for f in within):
         return None
-    frame = case.frames[loop]
     return Step(
         "Call the engine's methods, `engine.backward(loss)` and `engine.step()`, instead of"
         f" `{frame.source}` in line {frame.line} of {frame.file}: the engine prepares there what"
@@ -175,7 +175,8 @@ def sharded(case: Case) -> Step | None:
                 " whole, the other a rank's part. Load and save it with the sharding that it was"
                 " made with, or gather it first."
             )
-        if ratio and is_divided and len(a) == 1 and min(*a, *b) > FLAT:
+        is_flat = ratio and is_divided and len(a) == 1 and min(*a, *b) > FLAT
+        if is_flat and not case.is_users and RESUMES.search(case.around):
             return Step(
                 f"Resume with as many ranks as wrote the checkpoint, or load the model's weights"
                 f" alone and begin with a new optimizer state: one flat piece has {ratio} times the"

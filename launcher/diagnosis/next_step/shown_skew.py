@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ...catalogue.package_names import (
     PYTHON,
     package_of_file,
@@ -39,11 +41,11 @@ def shown_skew(case: Case) -> Skew | None:
     """
     is_quoted = QUOTED in case.message
     raised = tuple(case.record.raised()) if is_quoted else (case.raised,)
-    shown = (skew_of(case.record, error) or _without_frame(error) for error in raised)
+    shown = (skew_of(case.record, error) or _without_frame(case, error) for error in raised)
     skew = next((skew for skew in shown if skew is not None), None)
     if skew is None and is_quoted:
         inner = case.message.partition(QUOTED)[2].partition(": ")[2]
-        return _without_frame(Raised("ImportError", inner))
+        return _without_frame(case, Raised("ImportError", inner))
     return skew
 
 
@@ -73,7 +75,7 @@ def _subject(skew: Skew) -> str:
     return f"{who} asks {package} for `{skew.name}`, which the installed {package} doesn't have."
 
 
-def _without_frame(raised: Raised) -> Skew | None:
+def _without_frame(case: Case, raised: Raised) -> Skew | None:
     """The skew of an exception without a frame in the log; its user stays unknown."""
     if raised.frame is not None:
         return None
@@ -85,7 +87,9 @@ def _without_frame(raised: Raised) -> Skew | None:
     elif match := UNPLACED.match(message):
         owners = owners_of(match["name"])
         package = owners[0] if len(owners) == 1 and DISTINCT.fullmatch(match["name"]) else None
-        return Skew(Wanting.PACKAGE, "", package, match["name"]) if package else None
+        if package is None or not re.search(rf"\b{package}\b", case.around):
+            return None
+        return Skew(Wanting.PACKAGE, "", package, match["name"])
     elif (match := CALLED.match(message)) and match["name"]:
         package = package_of_class(match["class"] or match["function"], match["name"], ())
     elif match := OF_MODULE.match(message) or SUBMODULE.match(message):

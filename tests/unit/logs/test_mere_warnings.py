@@ -50,23 +50,6 @@ def test_a_text_about_a_warning(log: str, says: str) -> None:
 @table(
     "log",
     [
-        f"I see this, but the loss is normal.\n{GATES}",
-        "It repeats that `open` is now deprecated. But then it continues training.\n",
-        f"Although it does not affect the training, the following error occurs:\n{GATES}",
-    ],
-)
-def test_a_person_who_sees_that_it_goes_well(log: str) -> None:
-    """Those words are quoted; a word for trouble weighs more."""
-    judgement = judged(log)
-    assert headline(judgement) == WARNED
-    assert "by the words around it the training goes on" in rows(judgement, ())[0][1]
-    assert headline(judged(f"{log}At the end it hangs.\n")) != WARNED
-    assert headline(judged(f"{log}With two GPUs the results are wrong.\n")) != WARNED
-
-
-@table(
-    "log",
-    [
         f"{STRIDES}{STEPS}",
         f"{STEPS[:200]}\n{TRACE}{STEPS[:200]}\n",
         f"The evaluation loss stays at 0.\n{TRACE}step 1/50 loss 2.95\nstep 2/50 loss 2.9\n",

@@ -9,8 +9,8 @@ from safe_launch.report.raise_condition import condition_at, condition_texts
 SOURCE = """
 def check(args, names):
     if args.bf16 and not args.gpu:
-        for name in names:
-            raise ValueError(name)
+        with args.x:
+            raise ValueError(args)
     elif args.token == "hf_abcdefghijklmnopqrstuvwxyzabcdefgh":
         raise RuntimeError(
             "two"
@@ -23,6 +23,18 @@ def check(args, names):
         inner()
     with open("x") as file:
         raise OSError("five")
+    if not names:
+        names = 1
+        raise OSError("six")
+    elif not args:
+        pass
+    else:
+        raise OSError("seven")
+    if args.many:
+        for name in names:
+            raise OSError("eight")
+if __name__ == "__main__":
+    raise OSError("nine")
 """
 
 
@@ -40,15 +52,17 @@ def _frame(path: Path, line: int, source: str | None = None) -> Frame:
 
 
 def test_the_innermost_condition(script: Path) -> None:
-    """Through loops; that of an `else` is negated."""
+    """That of an `else` is negated, with those before it."""
     assert condition_at(_frame(script, 5)) == "args.bf16 and (not args.gpu)"
     assert condition_at(_frame(script, 7)).startswith("args.token == ")
-    assert condition_at(_frame(script, 11)).startswith("not (args.token == ")
+    last = condition_at(_frame(script, 11))
+    assert last.startswith("not (args.bf16 and (not args.gpu)) and (not args.token == ")
+    assert condition_at(_frame(script, 24)) == "names and args"
 
 
 def test_no_condition(script: Path, tmp_path: Path) -> None:
-    """Another function's, none at all, a line that raises nothing, another text, no such file."""
-    for line in (14, 17, 4):
+    """Another function's, none, a loop's, a changed one, no `raise`, another text, no file."""
+    for line in (14, 17, 20, 27, 29, 4):
         assert condition_at(_frame(script, line)) == ""
     assert condition_at(_frame(script, 5, "raise ValueError(other)")) == ""
     assert condition_at(_frame(script, 999, "x")) == ""
