@@ -40,7 +40,7 @@ def condition_at(frame: Frame) -> str:
         if not frame.source or lines[frame.line - 1].strip() != frame.source.strip():
             return ""  # another version than the one that failed
         return _around(ast.parse(content), frame.line)
-    except (OSError, ValueError, IndexError, SyntaxError, RecursionError):
+    except (OSError, ValueError, IndexError, SyntaxError, RecursionError, MemoryError):
         return ""
 
 

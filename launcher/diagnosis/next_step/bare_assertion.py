@@ -36,10 +36,12 @@ class Unmet:
     Attributes:
         sentence: what is the case there, without a full stop.
         settings: names of the settings that it reads.
+        is_compared: whether it compares them with something.
     """
 
     sentence: str
     settings: tuple[str, ...]
+    is_compared: bool
 
 
 def bare_assertion(case: Case) -> Step | None:
@@ -60,10 +62,8 @@ def advice(unmet: Unmet, frame: Frame) -> str:
     """Which settings to change, and the check that they don't meet."""
     file = re.split(r"[\\/]", frame.file)[-1]
     names = " or ".join(f"`{name}`" for name in unmet.settings)
-    return (
-        f"Change {names}, or what it is compared with: in line {frame.line} of {file},"
-        f" {unmet.sentence}."
-    )
+    other = ", or what it is compared with" if unmet.is_compared else ""
+    return f"Change {names}{other}: in line {frame.line} of {file}, {unmet.sentence}."
 
 
 def unmet_by(source: str) -> Unmet | None:
@@ -75,7 +75,8 @@ def unmet_by(source: str) -> Unmet | None:
     if not isinstance(statement, ast.Assert) or isinstance(statement.test, ast.Constant):
         return None
     test = statement.test
-    return Unmet(_sentence(test), tuple(dict.fromkeys(_settings(test))))
+    settings = tuple(dict.fromkeys(_settings(test)))
+    return Unmet(_sentence(test), settings, isinstance(test, ast.Compare))
 
 
 def _sentence(test: ast.expr) -> str:

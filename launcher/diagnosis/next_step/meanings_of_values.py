@@ -53,20 +53,12 @@ MEANINGS_OF_VALUES = (
         " anew with the installed version, or install the one that saved it.",
     ),
     Meaning(
-        "ValueError",
-        r"(?:arg|argument) is an? empty",
-        "No parameter of this model trains. If it is a frozen one beside the trained (a reference),"
-        " take `optimizer` and `scheduler` out of the DeepSpeed configuration, so that none is made"
-        " for it. Else thaw parameters before the optimizer is made, and give it these.",
-        r"\b(?:\w*param|fp16_partitioned)_groups",
-    ),
-    Meaning(
         "IndexError|RuntimeError|ValueError",
         r"is an? empty|on (?:an )?empty tensor|non-zero size|zero-size array",
         "Unfreeze what is to be trained, if all of it is frozen: there is no parameter here. If a"
         " frozen model is prepared (a reference, a teacher), give it no optimizer: delete"
         " `optimizer` and `scheduler` from the DeepSpeed configuration.",
-        r"\b(?:ds_numel|\w*param_groups|params|psg)\b|\bparameters\(\)",
+        r"\b(?:ds_numel|\w*param_groups|fp16_partitioned_groups|params|psg)\b|\bparameters\(\)",
     ),
     Meaning(
         "IndexError|RuntimeError|ValueError",

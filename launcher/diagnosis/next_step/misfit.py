@@ -278,10 +278,12 @@ def _of_call(case: Case) -> Step | None:
         )
     this = f"{wanting} ({version})" if version else wanting
     if "missing" in case.message:
-        change = f"Give {name} of `{function}` a default" if match["name"] else "Change it"
-        ages = f"ake a newer {wanting}, or an older version of the package that has `{function}`"
+        change = f"Give {name} of `{function}` a default"
+        newer = f"a newer {wanting} (`pip install -U {pip_name(wanting)}`)"
+        ages = f"ake {newer}, or an older version of the package that has `{function}`"
     else:
-        change = f"Change the parameters of `{function}` or add `**kwargs`"
+        change = f"Change the parameters of `{function}`"
+        change += " or add `**kwargs`" if match["name"] else ""
         ages = f"ake a newer version of the package that has `{function}`, or an older {wanting}"
     if PRIVATE.search(function):  # a library's helper, no callback
         return Step(f"T{ages}: {this} calls `{function}` {how}.")

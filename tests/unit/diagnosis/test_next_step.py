@@ -38,6 +38,17 @@ def test_what_a_failure_of_a_thread_is_told(case: dict[str, Any]) -> None:
         assert text.lower() not in step.do.lower()
 
 
+@pytest.mark.parametrize(("check", "is_compared"), [("args.fused", False), ("args.n > 1", True)])
+def test_a_check_that_compares_nothing(check: str, *, is_compared: bool) -> None:
+    """Only a comparison has another side that one may change."""
+    raised = (
+        f'  File "/env/lib/python3.11/site-packages/trl/a.py", line 9, in f\n    assert {check}\n'
+    )
+    step = step_of(f"Traceback (most recent call last):\n{raised}AssertionError\n")
+    assert step.rule == "bare-assertion"
+    assert ("or what it is compared with" in step.do) is is_compared
+
+
 WAITED = (
     "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=24) ran for 600021 ms"
 )
